@@ -136,6 +136,7 @@ enum vqp_plant {
 	VQP_PLANT_RNR_PAUSE,   /* it is sent more all the time */
 	VQP_PLANT_RNR_EVER,    /* without an end */
 	VQP_PLANT_LOST,	       /* a message that nobody takes is not refused */
+	VQP_PLANT_ANSWER,      /* an answer to a vqp that is freed is refused */
 	VQP_PLANT_END,	       /* a vqp that is freed does not say so */
 	VQP_PLANT_END_EARLY,   /* nor does that wait for its messages */
 	VQP_PLANT_END_FREED,   /* a front is told of a vqp that it has freed */

@@ -647,6 +647,24 @@ static bool case_lost(void)
 	return good && next_is(b, 1, IBV_WC_SUCCESS) && b->state == VQP_ERROR;
 }
 
+/* A vqp is closed with more messages than may be under way, and the receiver
+ * answers each: all come, then the end. */
+static bool case_close_answered(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 40);
+	struct vqp_pop_out p;
+	bool good = true;
+
+	vqp_close(a);
+	for (unsigned i = 0; good && i < 40; i++) {
+		good = vqp_pop(bound, &p) && !p.status &&
+		       !post(p.from, i, IBV_WR_SEND, false);
+		p.from->ours = false; /* its front knows it */
+		settle();
+	}
+	return good && vqp_pop(bound, &p) && p.status == -ECONNRESET;
+}
+
 /* A receiver that takes nothing answers, and nobody has an error. A process that
  * is stopped is asked a few times only. */
 static bool case_ask_lazy(void)
@@ -1781,6 +1799,8 @@ static const struct {
 	{"a vqp ends: behind its messages", case_ends_early,
 	 VQP_PLANT_END_EARLY},
 	{"a vqp ends that is freed", case_ends_freed, VQP_PLANT_END_FREED},
+	{"a vqp ends: with answers under way", case_close_answered,
+	 VQP_PLANT_ANSWER},
 	{"a message for nobody", case_lost, VQP_PLANT_LOST},
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
