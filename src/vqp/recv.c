@@ -665,8 +665,19 @@ static void end_drop(struct vqp_message *m)
 		vqp_far_gone(from);
 }
 
+/* Has the list a message of the same sender before m, one that is READ? */
+static bool is_behind(const struct vqp *v, const struct vqp_message *m)
+{
+	const struct list_node *n;
+
+	for (n = v->messages.next; n != &m->link; n = n->next)
+		if (container_of(n, struct vqp_message, link)->from == m->from)
+			return !PLANTED(v->e, END_READ);
+	return false;
+}
+
 /* The oldest message that can be taken now. One that is READ holds up no others:
- * its sender sends nothing more until it is taken. */
+ * its sender sends nothing more until it is taken, but its end. */
 static struct vqp_message *message_next(struct vqp *v)
 {
 	struct list_node *n, *next;
@@ -675,6 +686,8 @@ static struct vqp_message *message_next(struct vqp *v)
 	for (n = v->messages.next; n != &v->messages; n = next) {
 		next = n->next;
 		m = message_of(n);
+		if (m->ends && is_behind(v, m))
+			continue;
 		if (m->ends && m->from->ours && !PLANTED(v->e, END_FREED)) {
 			end_drop(m);
 			continue;

@@ -169,6 +169,14 @@ static bool begins(void)
 	return !vqp_pop(b, &p);
 }
 
+static struct vqp *child_of(struct vqp *bound)
+{
+	for (uint32_t i = 0; i < bound->e->vqps_cap; i++)
+		if (bound->e->vqps[i] && bound->e->vqps[i]->bound == bound)
+			return bound->e->vqps[i];
+	return NULL;
+}
+
 static void later(uint64_t ns)
 {
 	now_ns += ns;
@@ -272,6 +280,58 @@ static bool case_word(void)
 	settle();
 	return good && !far->f.before_read && vqp_pop(b, &p) && p.wr_id == 4 &&
 	       p.status == -ECONNABORTED;
+}
+
+/* The sender is freed while the receiver READs. Its end is told behind the
+ * message, and of the sender's vqp nothing stays. known: the receiver's program
+ * knows that. */
+static bool end_of_read(bool known)
+{
+	struct vqp_pop_out p;
+	bool good = true;
+
+	meet();
+	if (known) {
+		hear(b, 0, 10);
+		good = !say(a, 0, 10);
+		settle();
+		good = good && vqp_pop(b, &p);
+		p.from->ours = false;
+		settle();
+	}
+	hear(b, 1, LONG);
+	hear(b, 2, LONG);
+	good = good && !say(a, 1, LONG);
+	for (unsigned i = 0; i < 20; i++) { /* the receiver READs nothing */
+		fake_any(&h->f);
+		vqp_engine_round(&h->e, ++now_ns);
+	}
+	good = good && begins();
+	vqp_free(a);
+	for (unsigned i = 0; i < 20; i++) {
+		fake_any(&h->f);
+		vqp_engine_round(&h->e, ++now_ns);
+	}
+	good = good && begins();
+	settle();
+	good = good && vqp_pop(b, &p) && p.status == -ECONNABORTED;
+	if (good && known) {
+		good = vqp_pop(b, &p) && p.status == -ECONNRESET;
+		vqp_free(p.from);
+	}
+	good = good && !vqp_pop(b, &p);
+	settle();
+	return good && !child_of(b) && list_empty(&far->e.closing);
+}
+
+static bool case_end_known(void)
+{
+	return end_of_read(true);
+}
+
+static bool case_end_new(void)
+{
+	return end_of_read(false);
 }
 
 /* Nobody has bound the port; the receive is too short; the receiver goes. */
@@ -421,14 +481,6 @@ static bool case_garbage_answer(void)
 	       wc.opcode == IBV_WC_RECV && wc.status == IBV_WC_REM_ABORT_ERR;
 	return good && done(a, 3, IBV_WC_WR_FLUSH_ERR) && nothing(a) &&
 	       done(p.from, 1, IBV_WC_REM_OP_ERR);
-}
-
-static struct vqp *child_of(struct vqp *bound)
-{
-	for (uint32_t i = 0; i < bound->e->vqps_cap; i++)
-		if (bound->e->vqps[i] && bound->e->vqps[i]->bound == bound)
-			return bound->e->vqps[i];
-	return NULL;
 }
 
 /* The receiver frees the pair at once, and its queue pair is busy with another
@@ -779,6 +831,8 @@ static const struct {
 	{"the order of requests", case_order, VQP_PLANT_HOLD_ORDER},
 	{"both ends announce", case_cross, 0},
 	{"a sender that gives up", case_word, VQP_PLANT_WORD},
+	{"a sender that is freed", case_end_known, VQP_PLANT_END_READ},
+	{"a new sender that is freed", case_end_new, VQP_PLANT_END_READ},
 	{"an announcement that is unknown", case_unknown, VQP_PLANT_WORD},
 	{"refusals", case_refuse, VQP_PLANT_REFUSE},
 	{"a receiver that goes", case_refuse_late, VQP_PLANT_REFUSE},
