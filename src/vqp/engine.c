@@ -556,12 +556,16 @@ static void take(struct vqp_engine *e, const struct ibv_wc *wc)
 int vqp_reap(struct vqp_engine *e)
 {
 	struct ibv_wc wc[16];
-	int n, i;
+	int n, i, all = 0;
 
-	n = e->conf.port->poll(e->conf.arg, 16, wc);
-	for (i = 0; i < n; i++)
-		take(e, &wc[i]);
-	return n > 0 ? n : 0;
+	/* To the last one: how old the rest is tells of a peer only then. */
+	do {
+		n = e->conf.port->poll(e->conf.arg, 16, wc);
+		for (i = 0; i < n; i++)
+			take(e, &wc[i]);
+		all += n > 0 ? n : 0;
+	} while (n == 16 && !PLANTED(e, REAP));
+	return all;
 }
 
 /* --- posting ------------------------------------------------------------ */
@@ -640,8 +644,18 @@ static void wr_fill(struct vqp *v, struct vqp_slot *s, uint32_t rkey,
 	wr->next = NULL;
 }
 
+/* The completion of s frees all since the signalled one before. */
+static void covers_all(struct ibv_send_wr *wr, struct vqp_slot *s,
+		       uint32_t *unsignaled)
+{
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	s->covers = (uint16_t)*unsignaled;
+	*unsignaled = 0;
+}
+
 /* Takes as many requests of one vqp as there is room for. The last is
- * signalled: its completion frees all since the signalled one before. */
+ * signalled. On RC the age of a SEND is judged once it is the oldest: so it has
+ * a completion of its own, and what is before it too. */
 static unsigned chain_make(struct vqp *v, struct vqp_qp *d,
 			   struct ibv_send_wr *wr, struct vqp_slot **in)
 {
@@ -659,17 +673,18 @@ static unsigned chain_make(struct vqp *v, struct vqp_qp *d,
 		room = 1;
 	for (at = v->queue.next; n < room && at != &v->queue; at = at->next) {
 		struct vqp_slot *s = slot_of(at);
+		bool judged =
+			is_rc(e, d) && is_send(s) && !PLANTED(e, RC_SIGNAL);
 
 		if (!may_post(v, s, &rkey))
 			break;
+		if (judged && unsignaled)
+			covers_all(&wr[n - 1], in[n - 1], &unsignaled);
 		wr_fill(v, s, rkey, &wr[n]);
 		s->covers = 0;
-		if (s->signaled) {
-			s->covers = (uint16_t)(unsignaled + 1);
-			unsignaled = 0;
-		} else {
-			unsignaled++;
-		}
+		unsignaled++;
+		if (s->signaled || judged)
+			covers_all(&wr[n], s, &unsignaled);
 		if (n)
 			wr[n - 1].next = &wr[n];
 		in[n++] = s;
@@ -677,9 +692,8 @@ static unsigned chain_make(struct vqp *v, struct vqp_qp *d,
 			break;
 	}
 	if (n && unsignaled) {
-		wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
-		/* its own slot is counted already */
-		in[n - 1]->covers = (uint16_t)(unsignaled + !!PLANTED(e, C));
+		unsignaled += !!PLANTED(e, C);
+		covers_all(&wr[n - 1], in[n - 1], &unsignaled);
 	}
 	return n;
 }

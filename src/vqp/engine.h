@@ -135,6 +135,8 @@ enum vqp_plant {
 	VQP_PLANT_RNR,	       /* a peer that does not receive is dead */
 	VQP_PLANT_RNR_PAUSE,   /* it is sent more all the time */
 	VQP_PLANT_RNR_EVER,    /* without an end */
+	VQP_PLANT_REAP,	       /* a peer is judged before all is polled */
+	VQP_PLANT_RC_SIGNAL,   /* or by a SEND that may be complete */
 	VQP_PLANT_LOST,	       /* a message that nobody takes is not refused */
 	VQP_PLANT_ANSWER,      /* an answer to a vqp that is freed is refused */
 	VQP_PLANT_END,	       /* a vqp that is freed does not say so */

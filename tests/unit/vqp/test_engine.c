@@ -921,6 +921,67 @@ static bool case_full_rc(void)
 	return good && next_is(v, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
+/* A process makes no calls for long. What the device has completed meanwhile is
+ * no sign of a peer that does not receive, however much it is. */
+static bool case_rc_late(void)
+{
+	struct vqp *w = join(h, 2, 0), *v;
+	bool good = meet(w);
+
+	nodes[1].id.dctn = 0;
+	v = join(h, 1, VQP_NO_QP);
+	ear(v, 1);
+	for (unsigned i = 0; good && i < FAKE_SQ; i++)
+		good = !post(w, i, IBV_WR_RDMA_WRITE, true);
+	good = good && !post(v, 2, IBV_WR_SEND, true);
+	while (fake_step(&h->f, 0))
+		;
+	while (fake_any(&h->f))
+		;
+	good = good && h->f.n_cq == FAKE_SQ + 1;
+	later(VQP_RNR_NS);
+	settle();
+	return good && next_is(v, 2, IBV_WC_SUCCESS);
+}
+
+static bool post_two(struct vqp *v, enum ibv_wr_opcode first,
+		     enum ibv_wr_opcode second)
+{
+	struct ibv_sge sge[2] = {sge_of(1), sge_of(2)};
+	struct ibv_send_wr wr[2] = {wr_of(1, &sge[0], first, false),
+				    wr_of(2, &sge[1], second, true)},
+			   *bad;
+
+	wr[0].next = &wr[1];
+	return !vqp_post_send(v, wr, &bad);
+}
+
+/* Nor is a long WRITE behind a message. A message behind a WRITE is judged all
+ * the same. */
+static bool case_rc_long(void)
+{
+	struct vqp *v;
+	bool good;
+
+	nodes[1].id.dctn = 0;
+	v = join(h, 1, VQP_NO_QP);
+	ear(v, 1);
+	good = meet(v) && post_two(v, IBV_WR_SEND, IBV_WR_RDMA_WRITE);
+	while (!h->f.n_cq && fake_any(&h->f))
+		nodes[1].slow = true; /* the WRITE's bytes are under way */
+	later(VQP_RNR_NS);
+	vqp_engine_round(&h->e, now_ns);
+	nodes[1].slow = false;
+	settle();
+	good = good && next_is(v, 2, IBV_WC_SUCCESS) && meet(v);
+	nodes[1].full = true;
+	good = good && post_two(v, IBV_WR_RDMA_WRITE, IBV_WR_SEND);
+	settle();
+	later(VQP_RNR_NS);
+	settle();
+	return good && next_is(v, 2, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
 /* A node to which nothing goes has a share of the slots, and no more: there is
  * room for requests to others. */
 static bool case_share(void)
@@ -1808,6 +1869,8 @@ static const struct {
 	{"g: is left alone", case_full, VQP_PLANT_RNR_PAUSE},
 	{"g: not for ever", case_full_ever, VQP_PLANT_RNR_EVER},
 	{"g: nor by RC", case_full_rc, VQP_PLANT_RNR_EVER},
+	{"g: not what was not polled", case_rc_late, VQP_PLANT_REAP},
+	{"g: not what is behind a message", case_rc_long, VQP_PLANT_RC_SIGNAL},
 	{"g: an answer of a vqp that is closed", case_answer_closed,
 	 VQP_PLANT_POSTED},
 	{"g: an answer of a vqp that is freed", case_answer_freed,
