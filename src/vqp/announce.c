@@ -143,7 +143,8 @@ void vqp_announce_run(struct vqp_engine *e)
 /* --- refusals ----------------------------------------------------------- */
 
 /* By a vqp of its own: the pair of the message may be gone, or never was. If
- * there is no memory, the sender waits until it frees its vqp. */
+ * there is no memory, the sender waits until it frees its vqp. One that does not
+ * wait (`asks`) sends or asks again: its peer's share is enough for that. */
 void vqp_refuse(struct vqp_engine *e, const struct msg_head *h)
 {
 	struct vqp_peer *p;
@@ -155,7 +156,9 @@ void vqp_refuse(struct vqp_engine *e, const struct msg_head *h)
 	p = vqp_peer_get(e, &h->src);
 	if (!p)
 		return;
-	if (vqp_new(e, &v)) {
+	if ((h->asks && !vqp_has_slots(e, &p->slots, 1) &&
+	     !PLANTED(e, END_SLOTS)) ||
+	    vqp_new(e, &v)) {
 		vqp_peer_put(e, p);
 		return;
 	}

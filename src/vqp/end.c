@@ -32,8 +32,13 @@ void vqp_end_unsent(struct vqp *v, const struct vqp_slot *s)
 bool vqp_end_queue(struct vqp *v)
 {
 	struct vqp_engine *e = v->e;
-	struct vqp_slot *s = vqp_slot_get(v);
+	struct vqp_slot *s;
 
+	/* Those of many vqps to a peer that does not receive keep no room from
+	 * others. */
+	if (!vqp_has_slots(e, v->share, 1) && !PLANTED(e, END_SLOTS))
+		return false;
+	s = vqp_slot_get(v);
 	if (!s)
 		return false;
 	s->kind = SLOT_END;

@@ -107,6 +107,8 @@ static void busy_del(struct vqp *v)
 
 void vqp_share_set(struct vqp *v, uint32_t *share)
 {
+	if (!share && v->peer)
+		share = &v->peer->slots;
 	if (v->share)
 		*v->share -= v->n_slots;
 	v->share = share;
@@ -120,7 +122,7 @@ void vqp_join(struct vqp *v, struct vqp_peer *p)
 	v->dci = p->dci[p->turn++ % VQP_PEER_DCIS];
 	v->state = VQP_CONNECTED;
 	if (!v->share)
-		vqp_share_set(v, &p->slots);
+		vqp_share_set(v, NULL);
 	v->qp = vqp_rc_choose(v);
 }
 

@@ -131,6 +131,7 @@ enum vqp_plant {
 	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
 	VQP_PLANT_CHILDREN,    /* nor all vqps that messages may make */
 	VQP_PLANT_SHARE,       /* one user may have all slots */
+	VQP_PLANT_END_SLOTS,   /* or those that are freed or not there */
 	VQP_PLANT_LIVES,       /* one that was replaced comes back */
 	VQP_PLANT_RNR,	       /* a peer that does not receive is dead */
 	VQP_PLANT_RNR_PAUSE,   /* it is sent more all the time */
@@ -543,7 +544,7 @@ void vqp_free(struct vqp *v);
 /* v is gone at once; of what it has posted nobody hears, nor whether it is
  * carried out. */
 void vqp_destroy(struct vqp *v);
-/* From now on v's slots count there; NULL: nowhere. */
+/* From now on v's slots count there; NULL: for its peer, if it has one. */
 void vqp_share_set(struct vqp *v, uint32_t *share);
 /* 0: connected; -EINPROGRESS: `state` changes when it is. */
 int vqp_connect(struct vqp *v, const uint8_t gid[16], uint32_t node_port,
@@ -693,6 +694,10 @@ void vqp_join(struct vqp *v, struct vqp_peer *p);
  * is on a device. */
 void vqp_fail(struct vqp *v, enum ibv_wc_status status);
 struct vqp_slot *vqp_slot_get(struct vqp *v);
+/* Are n more slots left for this share, behind those that the engine keeps for
+ * credit and look-ups? */
+bool vqp_has_slots(const struct vqp_engine *e, const uint32_t *share,
+		   unsigned n);
 void vqp_slot_queue(struct vqp *v, struct vqp_slot *s, bool first);
 uint8_t *vqp_cell(struct vqp_engine *e, const struct vqp_slot *s);
 void vqp_say(struct vqp_engine *e, unsigned bit, const char *line);

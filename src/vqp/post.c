@@ -13,17 +13,22 @@
 /* Slots kept for messages of credit and look-ups. */
 #define SLOTS_OURS 64u
 
-/* Is there room for n more requests? */
-static bool has_room(const struct vqp *v, unsigned n)
+bool vqp_has_slots(const struct vqp_engine *e, const uint32_t *share,
+		   unsigned n)
 {
-	uint32_t left = v->e->n_free;
+	uint32_t left = e->n_free;
 
 	if (left < SLOTS_OURS + n)
 		return false;
 	left -= SLOTS_OURS;
-	if (v->share && *v->share + n > left && !PLANTED(v->e, SHARE))
-		return false;
-	return v->n_slots + n <= VQP_QUEUE &&
+	return !share || *share + n <= left || PLANTED(e, SHARE);
+}
+
+/* Is there room for n more requests? */
+static bool has_room(const struct vqp *v, unsigned n)
+{
+	return vqp_has_slots(v->e, v->share, n) &&
+	       v->n_slots + n <= VQP_QUEUE &&
 	       v->comp_ready - v->comp_head + v->n_slots + n <= VQP_COMPS;
 }
 

@@ -1073,6 +1073,65 @@ static void message_of_life(uint64_t incarnation, uint32_t vqp)
 	vqp_engine_receive(&far->e, buf, sizeof(buf));
 }
 
+/* A client of a node service ends that has 1,000 vqps to a node which does not
+ * receive now: there is room for others at once, and all ends are told later. */
+static bool case_ends_share(void)
+{
+	struct vqp *w = join(h, 3, 1), *bound = ear(w, 0), *v[1000];
+	struct vqp_pop_out p;
+	uint32_t share = 0;
+	bool good = meet(w);
+	unsigned n;
+
+	for (n = 0; good && n < 1000; n++) {
+		v[n] = join(h, 1, n % 2 * 2);
+		vqp_share_set(v[n], &share);
+		good = !post(v[n], n, IBV_WR_SEND, false);
+		settle();
+		recv_post(bound, 1);
+		good = good && vqp_pop(bound, &p);
+		vqp_free(p.from);
+	}
+	nodes[1].full = true;
+	for (n = 0; good && n < 1000; n++) {
+		vqp_share_set(v[n], NULL);
+		vqp_free(v[n]);
+	}
+	vqp_engine_round(&h->e, ++now_ns);
+	for (n = 0; good && n < VQP_QUEUE / 2; n++)
+		good = !post(w, n, IBV_WR_RDMA_READ, true);
+	settle();
+	for (n = 0; good && n < VQP_QUEUE / 2; n++)
+		good = next_is(w, n, IBV_WC_SUCCESS);
+	nodes[1].full = false;
+	later(VQP_RNR_PAUSE_NS);
+	settle();
+	return good && !share && list_empty(&h->e.closing) &&
+	       h->e.n_free == VQP_SLOTS;
+}
+
+/* So it is with messages of a node that are for nobody, and that does not receive
+ * what it is told of that. */
+static bool case_lost_share(void)
+{
+	struct vqp *w = join(far, 3, 1);
+	bool good = true;
+	uint32_t n;
+
+	nodes[0].full = true;
+	for (n = 1; n <= VQP_SLOTS; n++)
+		message_of_life(1, n);
+	for (n = 0; good && n < VQP_QUEUE / 2; n++)
+		good = !post(w, n, IBV_WR_RDMA_READ, true);
+	settle();
+	for (n = 0; good && n < VQP_QUEUE / 2; n++)
+		good = next_is(w, n, IBV_WC_SUCCESS);
+	nodes[0].full = false;
+	now_ns += VQP_RNR_PAUSE_NS;
+	settle();
+	return good && far->e.n_free == VQP_SLOTS;
+}
+
 /* Messages of one node make so many vqps; another's find room. What finds none is
  * refused. */
 static bool case_children(void)
@@ -1877,6 +1936,8 @@ static const struct {
 	 VQP_PLANT_POSTED},
 	{"g: a refusal", case_refusal_full, VQP_PLANT_POSTED},
 	{"slots: a share for each", case_share, VQP_PLANT_SHARE},
+	{"slots: of vqps that are freed", case_ends_share, VQP_PLANT_END_SLOTS},
+	{"slots: of refusals", case_lost_share, VQP_PLANT_END_SLOTS},
 	{"vqps of messages: a share for each", case_children,
 	 VQP_PLANT_CHILDREN},
 	{"lives of a node", case_lives, VQP_PLANT_LIVES},
