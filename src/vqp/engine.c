@@ -480,7 +480,10 @@ static bool rnr_waits(struct vqp_engine *e, struct vqp_qp *d,
 	if (status != IBV_WC_RNR_RETRY_EXC_ERR || !p || is_rc(e, d) ||
 	    PLANTED(e, RNR))
 		return false;
-	if (!p->rnr_ns)
+	/* The last time was another: nothing was sent since. */
+	if (!p->rnr_ns ||
+	    (e->now_ns - p->rnr_until_ns > 10 * VQP_RNR_PAUSE_NS &&
+	     !PLANTED(e, RNR_OLD)))
 		p->rnr_ns = e->now_ns;
 	if (e->now_ns - p->rnr_ns >= VQP_RNR_NS && !PLANTED(e, RNR_EVER))
 		return false;

@@ -901,6 +901,23 @@ static bool case_full_ever(void)
 	return good && next_is(w, 4, IBV_WC_SUCCESS);
 }
 
+/* It did not receive once, and nothing was sent to it since: the next time, an
+ * hour later, it has as long as at first. */
+static bool case_full_old(void)
+{
+	struct vqp *v = join(h, 1, 0), *w = join(h, 3, 0);
+	bool good = full_begins(v, w);
+
+	vqp_destroy(v);
+	settle();
+	later(3600ull * 1000000000u);
+	v = join(h, 1, 0);
+	good = good && !post(v, 1, IBV_WR_SEND, true);
+	settle();
+	return good && nothing(v) && v->state == VQP_CONNECTED &&
+	       h->e.counts.rnrs == 2;
+}
+
 /* The same by RC, where the device waits. */
 static bool case_full_rc(void)
 {
@@ -1927,6 +1944,7 @@ static const struct {
 	{"g: a node that is full", case_full, VQP_PLANT_RNR},
 	{"g: is left alone", case_full, VQP_PLANT_RNR_PAUSE},
 	{"g: not for ever", case_full_ever, VQP_PLANT_RNR_EVER},
+	{"g: from then on", case_full_old, VQP_PLANT_RNR_OLD},
 	{"g: nor by RC", case_full_rc, VQP_PLANT_RNR_EVER},
 	{"g: not what was not polled", case_rc_late, VQP_PLANT_REAP},
 	{"g: not what is behind a message", case_rc_long, VQP_PLANT_RC_SIGNAL},
