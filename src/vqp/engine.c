@@ -272,6 +272,7 @@ static void lookup_part(struct vqp_slot *s, bool ok)
 
 void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 {
+	bool first = true;
 	struct vqp_slot *s;
 
 	skein_assert(!v->n_posted);
@@ -293,7 +294,16 @@ void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 			status = IBV_WC_WR_FLUSH_ERR;
 		} else if (s->kind == SLOT_LOOKUP) {
 			lookup_part(s, false);
+		} else if (s->kind == SLOT_CREDIT) {
+			v->credit_out = false;
+		} else if (s->kind == SLOT_END) {
+			/* not this one has failed: it is queued again */
+			v->end = !first && !vqp_is_dead(v->why) &&
+						 !PLANTED(v->e, END_BEHIND)
+					 ? VQP_END_OWED
+					 : VQP_END_NONE;
 		}
+		first = false;
 		vqp_slot_put(v->e, s);
 	}
 	busy_del(v);
@@ -1005,6 +1015,10 @@ static void closing_look(struct vqp *v)
 	    !vqp_is_dead(v->why)) {
 		v->state = VQP_CONNECTED;
 		v->far_gone = false;
+		/* nor waits for credit, which was dropped */
+		if (!PLANTED(e, END_CREDIT))
+			v->taken_sent = v->taken;
+		v->tells = false;
 	}
 	if (v->end == VQP_END_OWED && v->state == VQP_CONNECTED) {
 		if (late)

@@ -143,6 +143,8 @@ enum vqp_plant {
 	VQP_PLANT_ANSWER,      /* an answer to a vqp that is freed is refused */
 	VQP_PLANT_END,	       /* a vqp that is freed does not say so */
 	VQP_PLANT_END_EARLY,   /* nor does that wait for its messages */
+	VQP_PLANT_END_BEHIND,  /* or is lost behind one that fails */
+	VQP_PLANT_END_CREDIT,  /* or waits for credit that is dropped */
 	VQP_PLANT_END_READ,    /* nor for one of them that is READ */
 	VQP_PLANT_END_FREED,   /* a front is told of a vqp that it has freed */
 	VQP_PLANT_FREE,	       /* and its messages that were not popped */

@@ -561,6 +561,54 @@ static bool case_ends_failed(void)
 	return told(bound, VQP_WINDOW);
 }
 
+/* A neighbour breaks their DCI: of the last message before the end nobody knows,
+ * and the end is told all the same, behind what has come. */
+static bool case_ends_behind(void)
+{
+	struct vqp *a = join(h, 1, 0), *w = join(h, 1, 0), *bound = ear(a, 1);
+	bool good = !post(w, 1, IBV_WR_SEND, true) &&
+		    !post(a, 1, IBV_WR_SEND, true);
+	struct vqp_pop_out p;
+	struct vqp *from;
+
+	vqp_close(a);
+	good = good && h->e.closing.next != &h->e.closing;
+	recv_post(bound, 2);
+	h->f.breaks = IBV_WC_GENERAL_ERR;
+	settle();
+	good = good && vqp_pop(bound, &p) && !p.status;
+	if (!good)
+		return false;
+	from = p.from;
+	from->ours = false;
+	while (vqp_pop(bound, &p) && p.from != from)
+		;
+	return p.from == from && p.status == -ECONNRESET &&
+	       list_empty(&h->e.closing);
+}
+
+/* A vqp fails that was about to tell what it has taken: its end waits for no
+ * such message. */
+static bool case_ends_credit(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 1);
+	struct vqp_pop_out p;
+	bool good = vqp_pop(bound, &p);
+
+	a->taken_sent -= VQP_WINDOW;
+	a->far_vqp = p.from->id;
+	nodes[1].slow = true;
+	h->e.qp[0].down = true; /* it waits */
+	vqp_credit_look(a);
+	good = good && a->credit_out;
+	vqp_fail(a, IBV_WC_LOC_PROT_ERR);
+	h->e.qp[0].down = false;
+	nodes[1].slow = false;
+	vqp_free(a);
+	settle();
+	return good && list_empty(&h->e.closing);
+}
+
 /* Its last message comes before one that was sent before it; and twice. */
 static bool case_ends_early(void)
 {
@@ -1933,6 +1981,10 @@ static const struct {
 	{"f: it is asked a few times", case_ask_lazy, VQP_PLANT_ASK},
 	{"a vqp ends: the other end is told", case_ends, VQP_PLANT_END},
 	{"a vqp ends in error", case_ends_failed, VQP_PLANT_END},
+	{"a vqp ends: behind one that fails", case_ends_behind,
+	 VQP_PLANT_END_BEHIND},
+	{"a vqp ends: credit is dropped", case_ends_credit,
+	 VQP_PLANT_END_CREDIT},
 	{"a vqp ends: behind its messages", case_ends_early,
 	 VQP_PLANT_END_EARLY},
 	{"a vqp ends that is freed", case_ends_freed, VQP_PLANT_END_FREED},
