@@ -55,8 +55,6 @@ bool vqp_end_queue(struct vqp *v)
 
 void vqp_end_take(struct vqp *v, const struct msg_head *h, struct vqp *to)
 {
-	if (v->far_ends)
-		return; /* a repeated one */
 	v->far_ends = true;
 	v->far_sent = h->seq;
 	vqp_end_look(v, to);

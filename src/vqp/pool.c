@@ -551,9 +551,10 @@ static void leases_end(struct pool *p, uint64_t now_ns)
 int pool_round(struct pool *p)
 {
 	uint64_t now = env_now_ns(p->env);
-	int moved = recv_round(p);
+	int moved;
 
-	vqp_engine_at(&p->e, now); /* for datagrams */
+	vqp_engine_at(&p->e, now); /* for messages and datagrams */
+	moved = recv_round(p);
 	if (p->ud)
 		moved += ud_round(p);
 	moved += vqp_engine_round(&p->e, now);

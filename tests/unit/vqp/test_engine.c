@@ -630,7 +630,11 @@ static bool case_ends_early(void)
 	p.from->ours = false;
 	vqp_engine_receive(&far->e, buf, sizeof(buf));
 	good = !vqp_pop(bound, &p) && !post(a, 2, IBV_WR_SEND, false);
+	/* there is no memory for it behind the message, and it is repeated */
+	far->f.fail_alloc = 2;
 	settle();
+	good = good && !far->f.fail_alloc;
+	vqp_engine_receive(&far->e, buf, sizeof(buf));
 	vqp_engine_receive(&far->e, buf, sizeof(buf));
 	return good && vqp_pop(bound, &p) && !p.status && vqp_pop(bound, &p) &&
 	       p.status == -ECONNRESET && !vqp_pop(bound, &p);
