@@ -173,7 +173,8 @@ struct skein_vqp_msg {
 	 * has ended, or given up, while a long message was READ;
 	 * -ECONNRESET: no message, the sender has freed its vqp, or its process
 	 * behind a node service has ended, and all its messages were popped.
-	 * Free from: requests on it fail. */
+	 * Free from: requests on it fail. A sender tells nothing if its vqp has
+	 * failed as this process took nothing for 5 s, or if its node died. */
 	int status;
 };
 

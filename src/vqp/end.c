@@ -6,6 +6,20 @@
  * it can free it. A message for a vqp that is not there, or not any more, is refused:
  * then its sender fails.
  *
+ * A vqp that its front has freed:
+ *
+ *	where                    until                        then
+ *	ours, in vqps (keeps())  its messages are popped      a front's again
+ *	closing, end NONE        all it posted is complete    destroyed
+ *	closing, end OWED        all it has is posted         the end is queued
+ *	closing, end OUT         the end is complete          destroyed
+ *	closing, ERROR, OWED     the next round               CONNECTED, OWED: its
+ *	                                                      queue pair is as good
+ *	closing, ERROR, no end   the next round               destroyed
+ *
+ * A dead peer hears no end, nor does one that took nothing for 5 s: what it has
+ * of the vqp stays until its program frees it.
+ *
  * Invariants: the last message has the number behind the last one sent, and is
  * told to the front behind all of those. A vqp that owes it is in engine.closing
  * until it is sent, or VQP_LINGER_NS are over.

@@ -16,7 +16,7 @@
 
 #define META_RECORD 64u
 #define META_HEAD_MAGIC 0x6174656d6e6b73ull /* "skn meta" */
-#define META_VERSION 3u
+#define META_VERSION 4u
 
 /* messages (msg.c) use these too */
 static inline uint32_t get_le32(const uint8_t *p)

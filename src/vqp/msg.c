@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#define MAGIC 0x35717673u /* "svq5" */
+#define MAGIC 0x36717673u /* "svq6" */
 #define FLAG_IMM 1u
 #define FLAG_ASKS 2u
 
@@ -90,6 +90,9 @@ int msg_head_decode(const uint8_t *buf, size_t len, struct msg_head *h)
 
 	if (len < MSG_HEADER)
 		return -EBADMSG;
+	if (get_le32(buf + H_MAGIC) != MAGIC &&
+	    get_le24(buf) == MAGIC % (1u << 24))
+		return -EPROTONOSUPPORT;
 	r.kind = (enum msg_kind)buf[H_KIND];
 	r.with_imm = buf[H_FLAGS] == FLAG_IMM;
 	r.asks = buf[H_FLAGS] == FLAG_ASKS;

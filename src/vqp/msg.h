@@ -67,7 +67,8 @@ struct msg_announce {
 };
 
 void msg_head_encode(const struct msg_head *h, uint8_t *buf);
-/* buf has len bytes, header and payload. -EBADMSG. */
+/* buf has len bytes, header and payload. -EBADMSG, -EPROTONOSUPPORT: of another
+ * version. */
 int msg_head_decode(const uint8_t *buf, size_t len, struct msg_head *h);
 /* What comes behind the header of an announcement. Returns its bytes. */
 size_t msg_announce_encode(const struct msg_announce *a, uint8_t *buf);

@@ -543,11 +543,16 @@ void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 	struct msg_announce where;
 	struct vqp *v, *to = NULL;
 	struct msg_head h;
+	int err;
 
-	if (msg_head_decode(buf, len, &h) ||
-	    (h.kind == MSG_KIND_ANNOUNCE &&
-	     msg_announce_decode(buf + MSG_HEADER, len - MSG_HEADER, h.len,
-				 &where))) {
+	err = msg_head_decode(buf, len, &h);
+	if (err == -EPROTONOSUPPORT)
+		vqp_say(e, 128,
+			"vqp: a node of another version of Skein sends "
+			"messages: they are dropped");
+	if (err || (h.kind == MSG_KIND_ANNOUNCE &&
+		    msg_announce_decode(buf + MSG_HEADER, len - MSG_HEADER,
+					h.len, &where))) {
 		garbage(e);
 		return;
 	}

@@ -795,7 +795,7 @@ static void test_bytes(void **state)
 
 static void test_head(void **state)
 {
-	static const uint8_t start[] = {'s', 'v', 'q', '5', 3, 0, 1, 0};
+	static const uint8_t start[] = {'s', 'v', 'q', '6', 3, 0, 1, 0};
 	struct msg_head m = {.kind = MSG_KIND_ANNOUNCE,
 			     .with_imm = true,
 			     .len = MSG_MAX,

@@ -2146,6 +2146,30 @@ static void test_random(void **state)
 	}
 }
 
+/* A message of another version is dropped, and the log says why. */
+static void test_version(void **state)
+{
+	struct msg_head m = {.kind = MSG_KIND_DATA,
+			     .dst_port = 9,
+			     .src_vqp = 1,
+			     .src_gen = 1};
+	uint8_t buf[MSG_HEADER];
+
+	open_all(1, VQP_PLANT_NONE);
+	m.src = nodes[0].id;
+	msg_head_encode(&m, buf);
+	assert_int_equal(msg_head_decode(buf, sizeof(buf), &m), 0);
+	buf[3]--;
+	assert_int_equal(msg_head_decode(buf, sizeof(buf), &m),
+			 -EPROTONOSUPPORT);
+	vqp_engine_receive(&far->e, buf, sizeof(buf));
+	assert_int_equal(far->e.counts.garbage, 1);
+	assert_true(far->e.said & 128);
+	buf[0]--;
+	assert_int_equal(msg_head_decode(buf, sizeof(buf), &m), -EBADMSG);
+	assert_true(close_all(true));
+}
+
 /* A device that drops what has arrived by a queue pair that it destroys. */
 static void test_late(void **state)
 {
@@ -2156,9 +2180,10 @@ static void test_late(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cases),  cmocka_unit_test(test_plants),
-		cmocka_unit_test(test_late),   cmocka_unit_test(test_anew),
-		cmocka_unit_test(test_random), cmocka_unit_test(test_dcis),
+		cmocka_unit_test(test_cases),	cmocka_unit_test(test_plants),
+		cmocka_unit_test(test_late),	cmocka_unit_test(test_anew),
+		cmocka_unit_test(test_random),	cmocka_unit_test(test_dcis),
+		cmocka_unit_test(test_version),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
