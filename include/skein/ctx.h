@@ -88,7 +88,8 @@ struct skein_path {
 	uint32_t retry_count;
 	/* ... and after how long: rounded up to 4.096 us times a power of
 	 * two, at most 8,796 s; default 67 ms (devices may wait up to 4 times
-	 * as long). SKEIN_RETRY_TIMEOUT, as 70ms */
+	 * as long), between hosts on soft 4.3 s. SKEIN_RETRY_TIMEOUT, as 70ms
+	 */
 	uint64_t retry_timeout_ns;
 	/* How often the device tries again when the other end has no receive
 	 * posted: 1 to 6, or 7 for ever, the default. SKEIN_RNR_RETRY */

@@ -333,10 +333,33 @@ int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,
 	return dev->ops->modify_qp(dev, qp, &attr, mask);
 }
 
+/* Between hosts the device may have another default. */
+static struct dev_qp_opts rts_opts(const struct dev *dev, struct ibv_qp *qp,
+				   const struct dev_qp_opts *opts)
+{
+	struct dev_qp_opts o = {0};
+	struct dev_caps caps;
+
+	if (opts)
+		o = *opts;
+	dev_qp_caps(dev, qp, &caps);
+	if (!o.timeout)
+		o.timeout = caps.timeout;
+	return dev_qp_opts_full(&o);
+}
+
+uint64_t dev_qp_patience_ns(const struct dev *dev, struct ibv_qp *qp,
+			    const struct dev_qp_opts *opts)
+{
+	struct dev_qp_opts o = rts_opts(dev, qp, opts);
+
+	return (o.retry_cnt + 1u) * (4096ull << o.timeout);
+}
+
 int dev_qp_rts(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 	       const struct dev_qp_addr *peer, const struct dev_qp_opts *opts)
 {
-	struct dev_qp_opts o = dev_qp_opts_full(opts);
+	struct dev_qp_opts o = rts_opts(dev, qp, opts);
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 

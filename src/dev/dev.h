@@ -46,8 +46,8 @@ enum dev_fork {
 	DEV_FORK_UNSAFE,  /* private memory may move under the device */
 };
 
-/* Of a device. Between hosts a QP has less: ask dev_qp_caps() for ordered_read,
- * death_notice, poster_copies and dc. */
+/* Of a device. Between hosts a QP has others: ask dev_qp_caps() for
+ * ordered_read, death_notice, poster_copies, dc and timeout. */
 struct dev_caps {
 	/* bytes of one WRITE into this device's memory become visible in
 	 * ascending address order, so a tail canary proves the body: the
@@ -73,6 +73,8 @@ struct dev_caps {
 	bool no_cancel;
 	enum dev_atomic_scope atomic_scope;
 	enum dev_fork fork;
+	/* what dev_qp_opts.timeout is by default; 0: 14 */
+	uint8_t timeout;
 	uint64_t msg_sz_max;
 	uint32_t inline_max; /* bytes; what an RC QP is asked for at most */
 	uint32_t qp_wr_max;
@@ -154,7 +156,7 @@ struct dev_qp_addr {
 /* How a QP's packets travel; all zero is the default. */
 struct dev_qp_opts {
 	uint8_t mtu;	       /* enum ibv_mtu, at most; default: the port's */
-	uint8_t timeout;       /* 4.096 us * 2^timeout; default 14 */
+	uint8_t timeout;       /* 4.096 us * 2^timeout; default: caps' */
 	uint8_t retry_cnt;     /* default 7 */
 	uint8_t rnr_retry;     /* default 7: for ever */
 	uint8_t min_rnr_timer; /* default 12 */
@@ -394,6 +396,10 @@ int dev_ah_attr(struct dev *dev, const struct dev_qp_addr *peer,
 		const struct dev_qp_opts *opts, struct ibv_ah_attr *attr);
 /* opts, or NULL, with defaults for what is zero but mtu, traffic_class, sl. */
 struct dev_qp_opts dev_qp_opts_full(const struct dev_qp_opts *opts);
+/* How long a QP in RTR or above asks a silent peer before its requests fail, at
+ * least; opts as of dev_qp_rts(). */
+uint64_t dev_qp_patience_ns(const struct dev *dev, struct ibv_qp *qp,
+			    const struct dev_qp_opts *opts);
 /* READs and atomics at once that this end accepts, and makes. */
 uint8_t dev_rd_atomic(const struct dev *dev);
 /* To ERR: what is queued is flushed. To be called again after posting the

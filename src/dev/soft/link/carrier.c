@@ -17,6 +17,9 @@
 #define YIELD_NS 100000000ull	 /* the end that had dialled goes first */
 #define AGAIN_NS 20000000ull	 /* twice as long each time */
 #define AGAIN_MAX 5u
+/* Silence may be a cable that is out, but a refusal is an answer: a QP that has
+ * no other way gives up when it was refused for so long. */
+#define REFUSED_MAX_NS 5000000000ull
 
 void carrier_lock(struct soft_link_qp *l)
 {
@@ -107,7 +110,7 @@ static void attach(struct soft_link_qp *l, struct tcp_conn *c)
 	c->users++;
 	l->dialling = false;
 	l->dials = 0;
-	l->dial_ns = ENV_NEVER;
+	l->dial_ns = l->refused_ns = ENV_NEVER;
 	rc_carrier(&l->rc, true);
 	changed(l, held);
 }
@@ -145,15 +148,28 @@ static void dial_later(struct soft_link_qp *l, uint64_t now)
 			soft_qp_release(l->q);
 		return;
 	}
+	if (l->tcp_only && l->refused_ns != ENV_NEVER &&
+	    now - l->refused_ns >= REFUSED_MAX_NS)
+		rc_give_up(&l->rc);
 	if (l->tcp_only ? l->waits : l->dials < AGAIN_MAX) {
 		l->dials++;
 		l->dial_ns = now + (AGAIN_NS << n);
 	} else {
 		l->dialling = false;
 		l->dials = 0;
-		l->dial_ns = ENV_NEVER;
+		l->dial_ns = l->refused_ns = ENV_NEVER;
 	}
 	changed(l, held);
+}
+
+static void dialled_in_vain(struct soft_link_qp *l, const struct tcp_conn *c,
+			    uint64_t now)
+{
+	if (c->unheard)
+		l->refused_ns = ENV_NEVER;
+	else if (l->refused_ns == ENV_NEVER)
+		l->refused_ns = now;
+	dial_later(l, now);
 }
 
 static bool is_refused(const struct soft_link *k, const uint8_t gid[16])
@@ -227,7 +243,7 @@ static void down(void *owner, struct tcp_conn *c, bool was_up)
 		else if (l->bulk == c)
 			detach_bulk(l);
 		else if (!l->conn && !c->is_bulk && is_for(l, c))
-			dial_later(l, now);
+			dialled_in_vain(l, c, now);
 	}
 	pthread_cond_broadcast(&k->dialled);
 }

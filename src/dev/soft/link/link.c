@@ -84,7 +84,7 @@ static struct soft_link_qp *link_qp_new(struct soft_qp *q,
 	l->path = *p;
 	l->peer = counts_peer(l->link->counts, p->flow.dst);
 	l->dest_qpn = q->attr.dest_qp_num & PACKET_PSN_MASK;
-	l->deadline = l->dial_ns = ENV_NEVER;
+	l->deadline = l->dial_ns = l->refused_ns = ENV_NEVER;
 	l->tcp_only =
 		q->s->link_mode == SOFT_LINK_TCP || !soft_link_clear(q->s);
 	if (mtu > fits && !l->tcp_only) {
@@ -183,6 +183,8 @@ static void count(struct soft_link_qp *l)
 		[COUNTS_STATE] = r->drops[RC_DROP_STATE],
 	};
 
+	if (now[COUNTS_RETRIES] != l->counted[COUNTS_RETRIES])
+		link_log_first_silence(l);
 	for (int i = 0; i < COUNTS_OF_QP; i++)
 		if (now[i] != l->counted[i])
 			counts_add(l->peer, (enum counts_kind)i,

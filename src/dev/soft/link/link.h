@@ -24,6 +24,11 @@ enum soft_link_mode {
 	SOFT_LINK_OFF,
 };
 
+/* A QP's timeout by default: 4.3 s, eight times before it gives up. A cable may be
+ * out for 15 s: TCP tries again when an outage has lasted for up to twice as
+ * long. */
+#define SOFT_LINK_TIMEOUT 20u
+
 /* In soft.asking_qps, which a poll in vain looks at: there is a link. */
 #define SOFT_LINK_ASKS (1u << 20)
 

@@ -4,6 +4,7 @@
  * regions and the sockets.
  */
 #include "base/fence.h"
+#include "base/fmt.h"
 #include "dev/soft/exec/copy.h"
 #include "dev/soft/link/dma.h"
 #include "dev/soft/link/state.h"
@@ -144,25 +145,54 @@ void link_log_counts(const struct soft_link_qp *l)
 		n[RC_DROP_REFUSED], n[RC_DROP_STRANGE], n[RC_DROP_STATE]);
 }
 
+/* What was waited for, for how long, and what may be the matter. */
+static void silence_words(const struct soft_link_qp *l, char *buf, size_t len)
+{
+	uint64_t ns = env_now_ns(l->q->s->env) - l->rc.rq.since_ns;
+	char silence[FMT_LEN];
+
+	fmt_ns(silence, sizeof(silence), ns);
+	if (l->conn)
+		snprintf(buf, len,
+			 "no answer for %s (is the peer stopped, or the cable "
+			 "out?)",
+			 silence);
+	else
+		snprintf(buf, len,
+			 "no %s for %s (is the peer there, SKEIN_LINK the same "
+			 "there, and %s %u open?)",
+			 l->tcp_only ? "connection" : "answer", silence,
+			 l->tcp_only ? "TCP" : "UDP", l->q->s->link_port);
+}
+
 static void log_given_up(const struct soft_link_qp *l, int status)
 {
-	char to[INET6_ADDRSTRLEN] = "?", asks[96];
+	char to[INET6_ADDRSTRLEN] = "?", why[160] = "no receive posted there";
 
-	snprintf(asks, sizeof(asks),
-		 "no %s (is the peer there, SKEIN_LINK the same there, and %s "
-		 "%u open?)",
-		 l->tcp_only ? "connection" : "answer",
-		 l->tcp_only ? "TCP" : "UDP", l->q->s->link_port);
+	if (status == IBV_WC_RETRY_EXC_ERR)
+		silence_words(l, why, sizeof(why));
 	inet_ntop(AF_INET6, l->path.flow.dst, to, sizeof(to));
 	env_log(l->q->s->env, ENV_LOG_ERROR,
 		"skein0: QP 0x%x to QP 0x%x at %s gives up by %s: %s; "
 		"last PSN acknowledged 0x%06x, %" PRIu64 " retries",
-		l->q->ex.qp_base.qp_num, l->dest_qpn, to, carrier_name(l),
-		status != IBV_WC_RETRY_EXC_ERR ? "no receive posted there"
-		: l->conn ? "no answer (is the peer stopped?)"
-			  : asks,
+		l->q->ex.qp_base.qp_num, l->dest_qpn, to, carrier_name(l), why,
 		(l->rc.rq.una + PACKET_PSN_MASK) & PACKET_PSN_MASK,
 		l->rc.retries);
+}
+
+void link_log_first_silence(const struct soft_link_qp *l)
+{
+	char to[INET6_ADDRSTRLEN] = "?", why[160];
+
+	if (l->q->attr.timeout < LINK_PATIENT ||
+	    counts_get(l->peer, COUNTS_RETRIES) ||
+	    counts_get(l->peer, COUNTS_TAKEN))
+		return;
+	silence_words(l, why, sizeof(why));
+	inet_ntop(AF_INET6, l->path.flow.dst, to, sizeof(to));
+	env_log(l->q->s->env, ENV_LOG_WARN,
+		"skein0: QP 0x%x to QP 0x%x at %s goes on trying by %s: %s",
+		l->q->ex.qp_base.qp_num, l->dest_qpn, to, carrier_name(l), why);
 }
 
 static void op_done(void *o, struct rc_wqe *e, int status)

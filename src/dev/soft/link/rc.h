@@ -41,7 +41,7 @@
  * taken off a core for a moment has lost nothing. */
 #define RC_PROBE_NS 10000000u
 #define RC_PROBE_FIRST_NS 100000000u /* where no round trip is known */
-#define RC_PROBES_MAX 6u	     /* each waits twice as long */
+#define RC_PROBES_MAX 6u /* so many wait twice as long as the one before */
 /* An ACK waits so long, at most, for a packet of our own to go with. */
 #define RC_HOLD_NS 30000u
 #define RC_HOLD_AFTER 2u /* messages in a row that were answered in that time */
@@ -151,6 +151,7 @@ struct rc_requester {
 	uint32_t asked;	    /* packets since an ACK was asked for */
 	uint32_t ask_psn;   /* the last packet that asked for an answer */
 	uint64_t retry_ns, rnr_ns; /* RC_NEVER: not waited for */
+	uint64_t since_ns;	   /* what una names is waited for since then */
 	/* Of datagrams: when to look whether the last packets were lost, behind
 	 * which no packet tells of a gap; long before retry_ns. */
 	uint64_t probe_ns;
@@ -247,6 +248,8 @@ void rc_run(struct rc *r, uint64_t now);
  * RC_HOLD_NS rc_unhold() and rc_run() send it. */
 bool rc_hold(struct rc *r, uint64_t now);
 void rc_unhold(struct rc *r);
+/* Retries would be in vain: the next rc_run() fails the oldest request. */
+void rc_give_up(struct rc *r);
 /* When rc_run() is to be called again without a reason: 0: at once. */
 uint64_t rc_deadline(const struct rc *r);
 /* Takes the oldest request out: to flush it, or to forget it. */

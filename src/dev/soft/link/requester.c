@@ -126,23 +126,32 @@ static void probe_set(struct rc *r, uint64_t now)
 	uint64_t off = 4 * q->rtt_var, wait;
 
 	wait = q->rtt + (off > RC_PROBE_NS ? off : RC_PROBE_NS);
-	if (!q->rtt)
+	if (!q->rtt || r->stream)
 		wait = RC_PROBE_FIRST_NS;
 	wait <<= q->probes;
-	q->probe_ns = !r->stream && q->una != q->next &&
-				      q->probes < RC_PROBES_MAX &&
+	/* On a connection the peer drops packets until it is in RTR. */
+	q->probe_ns = !(r->stream && r->heard) && q->una != q->next &&
 				      wait < timeout_ns(r)
 			      ? now + wait
 			      : RC_NEVER;
 }
 
-static void timer_set(struct rc *r, uint64_t now)
+static void retry_set(struct rc *r, uint64_t now)
 {
 	uint64_t wait = timeout_ns(r);
 
+	r->rq.retry_ns = wait ? now + wait : RC_NEVER;
+	if (r->rq.retry_left == r->attr->retry_cnt)
+		r->rq.since_ns = now;
+}
+
+static void timer_set(struct rc *r, uint64_t now)
+{
 	cong_timer(&r->rq.cong);
-	r->rq.retry_ns =
-		wait && r->rq.una != r->rq.next ? now + wait : RC_NEVER;
+	if (r->rq.una != r->rq.next)
+		retry_set(r, now);
+	else
+		r->rq.retry_ns = RC_NEVER;
 	probe_set(r, now);
 }
 
@@ -407,9 +416,11 @@ static uint32_t window_of(const struct rc *r)
 {
 	uint32_t most = RC_WINDOW_BYTES / r->mtu, n;
 
+	if (r->rq.alone)
+		return 1;
 	if (r->stream)
 		return RC_STREAM_WINDOW;
-	n = r->rq.alone ? 1 : cong_share(&r->rq.cong);
+	n = cong_share(&r->rq.cong);
 	if (most > RC_WINDOW)
 		most = RC_WINDOW;
 	return n < most ? n : most;
@@ -589,7 +600,8 @@ static void probe(struct rc *r, uint64_t now)
 	struct rc_requester *q = &r->rq;
 	uint64_t retry_ns = q->retry_ns;
 
-	q->probes++;
+	if (q->probes < RC_PROBES_MAX)
+		q->probes++;
 	r->probes++;
 	cong_gap(&q->cong, q->una);
 	go_back(r);
@@ -625,6 +637,14 @@ static void timers(struct rc *r, uint64_t now)
 	go_back(r);
 }
 
+void rc_give_up(struct rc *r)
+{
+	if (!r->rq.on || !r->rq.head)
+		return;
+	r->rq.retry_left = 0;
+	r->rq.retry_ns = 0;
+}
+
 static void send_all(struct rc *r, uint64_t now)
 {
 	struct rc_requester *q = &r->rq;
@@ -637,8 +657,8 @@ static void send_all(struct rc *r, uint64_t now)
 		if (status < 0) {
 			r->blocked = true;
 			/* no room for ever: the peer is not there */
-			if (q->retry_ns == RC_NEVER && timeout_ns(r))
-				q->retry_ns = now + timeout_ns(r);
+			if (q->retry_ns == RC_NEVER)
+				retry_set(r, now);
 			return;
 		}
 		/* Those before it end first. */

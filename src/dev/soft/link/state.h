@@ -41,7 +41,9 @@ struct soft_link_qp {
 	bool dialling;	  /* until it has a connection, or needs none */
 	uint64_t dial_ns; /* when to try again */
 	uint32_t dials;	  /* in vain */
-	bool touched;	  /* by the batch that is taken in now */
+	/* Since when the peer's host has refused all of them; ENV_NEVER */
+	uint64_t refused_ns;
+	bool touched; /* by the batch that is taken in now */
 	bool started;
 	bool held; /* it is in soft_link.held, until held_ns */
 	uint64_t held_ns;
@@ -59,6 +61,7 @@ struct soft_link_qp {
  * may have lost its core to the control thread, which must not wait for it
  * under soft.lock, for then all other pollers wait for both. */
 #define LINK_BUSY_NS 50000u
+#define LINK_PATIENT 18u	   /* the timeout of a QP: 1 s, or more */
 #define LINK_BULK (64u << 10)	   /* messages above it */
 #define LINK_BULK_NS 1000000000ull /* a second connection is asked for again */
 
@@ -104,6 +107,10 @@ extern const struct rc_ops soft_link_ops;
 
 /* What it has sent and taken, for the log. s->lock held; q is held. */
 void link_log_counts(const struct soft_link_qp *l);
+
+/* It retries, and nothing has ever come from that host: one line for each host,
+ * long before a patient QP gives up. q is held. */
+void link_log_first_silence(const struct soft_link_qp *l);
 
 /* link.c. All that a QP's engine has to do. s->lock held, so that regions
  * stay; q is held. */

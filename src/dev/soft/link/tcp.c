@@ -446,6 +446,7 @@ static void connected(struct tcp *t, struct tcp_conn *c)
 
 	if (getsockopt(c->src.fd, SOL_SOCKET, SO_ERROR, &err, &len) || err ||
 	    !say_dials(t, c)) {
+		c->unheard = err != ECONNREFUSED && err != ECONNRESET;
 		drop(t, c);
 		return;
 	}
@@ -901,6 +902,7 @@ uint64_t tcp_timers(struct tcp *t, uint64_t now)
 			continue;
 		if (c->deadline <= now) {
 			t->counts.silent++;
+			c->unheard = true;
 			drop(t, c);
 			/* its end may have ended others */
 			next = t->conns.next;

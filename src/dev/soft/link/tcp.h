@@ -38,6 +38,7 @@ struct tcp_conn {
 	bool ours;	       /* from ourselves: it only receives */
 	bool is_bulk;	       /* the second one, for long messages */
 	bool knows_bulk;       /* the peer takes a second one */
+	bool unheard;	       /* it ended for want of an answer */
 	struct icrc_flow flow; /* ours as the source */
 	uint32_t block;	       /* of the peer's QPNs */
 	uint8_t id[16];	       /* the peer */

@@ -463,6 +463,7 @@ void soft_qp_caps(const struct dev *dev, struct ibv_qp *qp,
 	caps->death_notice = false;
 	caps->poster_copies = false;
 	caps->dc = false;
+	caps->timeout = SOFT_LINK_TIMEOUT;
 }
 
 /* A QP's link and its carrier change under soft.lock. */

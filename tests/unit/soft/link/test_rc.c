@@ -5,6 +5,8 @@
  */
 #include "world.h"
 
+#include "dev/soft/link/link.h"
+
 #include <string.h>
 
 static struct world *plain_new(uint32_t mtu)
@@ -1130,9 +1132,56 @@ static void test_probe_gone(void **state)
 	world_free(w);
 }
 
+/* A cable is out under a request: as soon as it is in again the request goes on,
+ * and the QP has not failed. */
+static void test_outage(void **state)
+{
+	static const uint64_t ms[] = {1000, 3000, 10000, 15000, 30000};
+	struct end *a;
+
+	for (unsigned i = 0; i < 2 * sizeof(ms) / sizeof(ms[0]); i++) {
+		struct world *w = probe_new(&a);
+		uint64_t until = w->now + ms[i / 2] * 1000000;
+
+		a->attr.timeout = SOFT_LINK_TIMEOUT;
+		end_post(a, i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 3000);
+		end_run(a);
+		while (rc_deadline(a->rc) < until)
+			assert_true(world_turn(w));
+		w->wire.of_1000[FAULT_LOST] = 0;
+		world_settle(w);
+		assert_int_equal(a->over, 2);
+		assert_int_equal(a->req[1].status, 0);
+		assert_true(w->now - until <
+			    (RC_PROBE_NS << RC_PROBES_MAX) + 10000000);
+		world_free(w);
+	}
+}
+
+/* For good: TCP's own next try may be twice as late as the end of an outage of
+ * 15 s. What was waited for is known then. */
+static void test_outage_for_good(void **state)
+{
+	struct end *a;
+	struct world *w = probe_new(&a);
+	uint64_t from = w->now;
+
+	a->attr.timeout = SOFT_LINK_TIMEOUT;
+	end_post(a, IBV_WR_RDMA_WRITE, 3000);
+	world_settle(w);
+	assert_int_equal(a->req[1].status, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(a->rc->retries, 7);
+	assert_int_equal(w->now - from, 8 * (4096ull << 20));
+	assert_int_equal(w->now - a->rc->rq.since_ns, w->now - from);
+	assert_true(w->now - from > 30000000000ull);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_outage),
+		cmocka_unit_test(test_outage_for_good),
 		cmocka_unit_test(test_uc),
 		cmocka_unit_test(test_uc_gap),
 		cmocka_unit_test(test_uc_refused),

@@ -5,6 +5,8 @@
  */
 #include "world.h"
 
+#include "dev/soft/link/link.h"
+
 #define TIMEOUT (4096ull << 8)
 
 static struct world *stream_new(uint32_t mtu)
@@ -36,6 +38,48 @@ static void test_stopped(void **state)
 	assert_int_equal(a->packets, 5);
 	assert_int_equal(a->rc->retries, 7);
 	assert_int_equal(w->now - from, 8 * TIMEOUT);
+	world_free(w);
+}
+
+/* A cable is out: TCP sends again when twice the outage is over, and the QP has
+ * waited for it, without a packet of its own. */
+static void test_outage(void **state)
+{
+	struct world *w = stream_new(1024);
+	struct end *a = w->ends[0];
+
+	a->attr.timeout = SOFT_LINK_TIMEOUT;
+	end_post(a, IBV_WR_SEND, 1);
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	a->packets = 0;
+	w->calls_ns = 30000000000ull;
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	end_run(a);
+	w->calls_ns = 0;
+	world_settle(w);
+	assert_int_equal(a->over, 2);
+	assert_int_equal(a->req[1].status, 0);
+	assert_int_equal(a->packets, 5);
+	world_free(w);
+}
+
+/* The peer was not in RTR yet. A patient QP does not wait for its timer. */
+static void test_not_up_soon(void **state)
+{
+	struct world *w = stream_new(1024);
+	struct end *a = w->ends[0];
+
+	a->attr.timeout = SOFT_LINK_TIMEOUT;
+	w->wire.of_1000[FAULT_LOST] = 1000;
+	end_post(a, IBV_WR_RDMA_WRITE, 5000);
+	end_run(a);
+	w->wire.of_1000[FAULT_LOST] = 0;
+	world_settle(w);
+	assert_int_equal(a->req[0].status, 0);
+	assert_int_equal(a->packets, 10);
+	assert_int_equal(a->rc->retries, 0);
+	assert_true(w->now < 2 * RC_PROBE_FIRST_NS);
 	world_free(w);
 }
 
@@ -202,6 +246,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_outage),
+		cmocka_unit_test(test_not_up_soon),
 		cmocka_unit_test(test_not_up),
 		cmocka_unit_test(test_change),
 		cmocka_unit_test(test_change_back),

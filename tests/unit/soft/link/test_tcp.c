@@ -575,6 +575,31 @@ static void test_closed(void **state)
 	}
 }
 
+/* The peer is gone and its host says so: a patient QP does not use up its
+ * retries. */
+static void test_refused(void **state)
+{
+	static const struct rig_opts long_ones = {
+		.qp = {.timeout = SOFT_LINK_TIMEOUT, .retry_cnt = 7}};
+	struct rig_addr to;
+
+	(void)state;
+	if (!alone)
+		skip();
+	setenv("SKEIN_LINK", "tcp", 1);
+	rig_pair(&a, &b, &long_ones);
+	write_to(&a, &b, 1, 0, 8);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	rig_addr(&b, &to);
+	rig_close(&b);
+	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 2, a.buf, 8, to.buf,
+				  to.rkey, IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 2, IBV_WC_RETRY_EXC_ERR);
+	assert_true(link_of(&a)->rc.retries < 7);
+	rig_close(&a);
+}
+
 #define EACH(f) cmocka_unit_test_setup_teardown(f, up, down)
 
 int main(int argc, char **argv)
@@ -599,6 +624,7 @@ int main(int argc, char **argv)
 		EACH(test_impostor),
 		EACH(test_crowd),
 		EACH(test_handed),
+		cmocka_unit_test(test_refused),
 	};
 
 	go_alone();
