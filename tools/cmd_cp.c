@@ -234,7 +234,6 @@ int cmd_cp(int argc, char **argv)
 		.remote = "skein",
 		.connect_timeout_ns = SKEIN_S(10),
 		.greeting_ns = SKEIN_S(2),
-		.patience_ns = SKEIN_MS(1500),
 	};
 	int first = 0, rc;
 

@@ -171,6 +171,11 @@ SKEIN_API int skein_conn_error(struct skein_conn *conn, const char **text);
 /* "10.0.0.7:7000 (pid 4711)"; valid as long as the handle. */
 SKEIN_API const char *skein_conn_peer(struct skein_conn *conn);
 
+/* How long this end asks a peer that does not answer before the connection ends:
+ * retry_timeout_ns and retry_count of its path, or their defaults. 0 before the
+ * connection is ready, and of a pooled one. */
+SKEIN_API uint64_t skein_conn_timeout(struct skein_conn *conn);
+
 /* On an accepted connection: the shard that its engine serves. */
 SKEIN_API unsigned skein_conn_shard(struct skein_conn *conn);
 

@@ -172,7 +172,8 @@ struct skein_mcast_attr {
 	/* how long opening may take; default 10 s. May differ. */
 	uint64_t open_timeout_ns;
 	/* How long a member may be silent while another one waits for it;
-	 * default 1.5 s. May differ. */
+	 * default 1.5 s, or skein_conn_timeout() of the connections to its
+	 * neighbours, if that is longer. May differ. */
 	uint64_t member_timeout_ns;
 	/* While messages are under way: how long the engine polls after its
 	 * last input, before it sleeps. Default 50 ms where no other member has

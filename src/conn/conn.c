@@ -237,6 +237,11 @@ void conn_caps(struct skein_conn *conn, struct dev_caps *caps)
 		*caps = conn->eng->dev->caps;
 }
 
+uint64_t conn_patience_ns(struct skein_conn *conn)
+{
+	return atomic_load(&conn->patience_ns);
+}
+
 const char *conn_link(struct skein_conn *conn)
 {
 	if (conn->connected && conn->pool)
@@ -322,6 +327,11 @@ int skein_conn_error(struct skein_conn *conn, const char **text)
 const char *skein_conn_peer(struct skein_conn *conn)
 {
 	return conn->name;
+}
+
+uint64_t skein_conn_timeout(struct skein_conn *conn)
+{
+	return conn_patience_ns(conn);
 }
 
 unsigned skein_conn_shard(struct skein_conn *conn)

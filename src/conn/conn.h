@@ -169,6 +169,8 @@ struct dev *conn_dev(struct skein_conn *conn);
 /* What both devices can do: from accept() and confirm() on. Before that, what
  * this device can do. */
 void conn_caps(struct skein_conn *conn, struct dev_caps *caps);
+/* As skein_conn_timeout(). */
+uint64_t conn_patience_ns(struct skein_conn *conn);
 /* What carries its bytes: dev_qp_link(). NULL: it is not connected, too. */
 const char *conn_link(struct skein_conn *conn);
 struct ibv_pd *conn_pd(struct skein_conn *conn);

@@ -13,6 +13,7 @@
  * receives than credits are posted. docs/protocol/immediate.md.
  */
 #include "base/assert.h"
+#include "base/fmt.h"
 #include "conn/events.h"
 #include "conn/state.h"
 #include "conn/wc_status.h"
@@ -311,10 +312,23 @@ void conn_qp_failed(struct skein_conn *conn)
 		suspect(conn, IBV_WC_WR_FLUSH_ERR);
 }
 
+static void break_by(struct skein_conn *conn, enum ibv_wc_status status,
+		     const char *what)
+{
+	char last[FMT_LEN] = "";
+
+	fmt_ns(last, sizeof(last), conn_patience_ns(conn));
+	if (status == IBV_WC_RETRY_EXC_ERR && conn_patience_ns(conn))
+		conn_break(conn, wc_status_err(status), "%s%s; retries last %s",
+			   what, wc_status_text(status), last);
+	else
+		conn_break(conn, wc_status_err(status), "%s%s", what,
+			   wc_status_text(status));
+}
+
 void conn_suspicion_over(struct skein_conn *conn)
 {
-	conn_break(conn, wc_status_err(conn->suspected), "%s",
-		   wc_status_text(conn->suspected));
+	break_by(conn, conn->suspected, "");
 }
 
 /* A status says how a request ended, not why. An event of the device may say
@@ -349,8 +363,7 @@ static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 		suspect(conn, status);
 		return;
 	}
-	conn_break(conn, wc_status_err(status), "%s%s", what,
-		   wc_status_text(status));
+	break_by(conn, status, what);
 }
 
 static void take_recv(struct skein_conn *conn, const struct ibv_wc *wc)

@@ -221,6 +221,9 @@ int conn_qp_connect(struct skein_conn *conn, const struct handshake_params *p)
 	if (rc)
 		return rc;
 	conn->connected = true;
+	if (!conn->pool)
+		atomic_store(&conn->patience_ns,
+			     dev_qp_patience_ns(dev, conn->qp, &conn->opts));
 	conn_caps(conn, &caps);
 	conn->poster_copies = caps.poster_copies;
 	if (p->recvs < CONN_RECVS)

@@ -115,6 +115,7 @@ struct skein_conn {
 	uint32_t shard;
 	uint32_t psn;
 	struct dev_qp_opts opts;
+	_Atomic uint64_t patience_ns; /* conn_patience_ns() */
 
 	struct conn_peer *peer;
 	struct list_node peer_link;

@@ -85,8 +85,6 @@ static int attr_settle(struct skein_ctx *ctx, struct skein_mcast_attr *a,
 		a->ring_blocks = RING_DEFAULT;
 	if (!a->open_timeout_ns)
 		a->open_timeout_ns = OPEN_NS;
-	if (!a->member_timeout_ns)
-		a->member_timeout_ns = MEMBER_NS;
 	if (!a->poll_ns)
 		a->poll_ns = host_alone(a) ? POLL_NS : 1;
 	return 0;
@@ -190,7 +188,9 @@ static int group_new(struct skein_ctx *ctx, const struct skein_mcast_attr *user,
 		.small_max = g->attr.small_max,
 		.list = g->list,
 		.open_deadline_ns = env_deadline(now, g->attr.open_timeout_ns),
-		.member_timeout_ns = g->attr.member_timeout_ns,
+		.member_timeout_ns = g->attr.member_timeout_ns
+					     ? g->attr.member_timeout_ns
+					     : MEMBER_NS,
 	};
 	rc = mcast_eng_init(&g->eng, &g->port, &conf, now);
 	if (rc == 0 && part)

@@ -424,6 +424,12 @@ bool mcast_eng_waits(const struct mcast_eng *e)
 	       (mcast_is_root(e) && e->delivered != e->done);
 }
 
+void mcast_eng_patience(struct mcast_eng *e, uint64_t ns)
+{
+	if (e->conf.member_timeout_ns < ns)
+		e->conf.member_timeout_ns = ns;
+}
+
 static uint64_t quarter(const struct mcast_eng *e)
 {
 	return e->conf.member_timeout_ns / 4;

@@ -277,6 +277,9 @@ void mcast_eng_link_up(struct mcast_eng *e, uint32_t nb, uint64_t now_ns);
  * link_down() follows in any case. The caller has passed on all records of the
  * channel before. */
 bool mcast_eng_channel_down(struct mcast_eng *e, uint32_t nb, int err);
+/* A member may be silent for so long, if that is longer than what the engine
+ * was told: the device itself asks the neighbour for that long. */
+void mcast_eng_patience(struct mcast_eng *e, uint64_t ns);
 /* Nothing comes from nb any more. */
 void mcast_eng_link_down(struct mcast_eng *e, uint32_t nb, int err);
 /* FAIL has arrived at nb's device, which keeps it until nb polls. */

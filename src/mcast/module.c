@@ -122,6 +122,9 @@ static void both_up(struct skein_mcast *g, uint32_t nb)
 			return;
 	if (g->eng.nbs[nb].up || g->eng.nbs[nb].down)
 		return;
+	if (!g->attr.member_timeout_ns)
+		mcast_eng_patience(&g->eng,
+				   conn_patience_ns(channels[0]->conn));
 	mcast_eng_link_up(&g->eng, nb, engine_now_ns(g->mx->engine));
 	for (unsigned i = 0; i < g->eng.nbs[nb].channels; i++)
 		deliver_early(channels[i]);

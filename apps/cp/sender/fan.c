@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A receiver that does not answer for so long, and the patience asked for, is
- * not there. */
+/* A receiver that does not answer for so long, or for as long as its connection
+ * asks it, is not there. */
 #define CALL_NS SKEIN_S(5)
 #define NAP_MIN_NS 500000u
 #define NAP_MAX_NS 20000000u
@@ -91,7 +91,11 @@ static void on_answer(void *arg, const struct skein_rpc_result *res)
 static void call(struct cp_peer *p, const struct cp_fan *fan, void *buf)
 {
 	struct bytes_out out = bytes_out(buf, fan->req_max);
+	uint64_t patience = skein_conn_timeout(p->conn);
 	int rc;
+
+	if (patience < CALL_NS)
+		patience = CALL_NS;
 
 	fan->make(p, &out, fan->arg);
 	p->asked = true;
@@ -100,7 +104,7 @@ static void call(struct cp_peer *p, const struct cp_fan *fan, void *buf)
 				: skein_rpc_call_async(p->conn,
 						       (uint16_t)fan->call, buf,
 						       out.pos, fan->resp_max,
-						       CALL_NS, on_answer, p);
+						       patience, on_answer, p);
 		if (rc == -EAGAIN)
 			cp_nap_ns(NAP_MIN_NS);
 	} while (rc == -EAGAIN);

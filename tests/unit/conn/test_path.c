@@ -187,6 +187,54 @@ static struct ibv_qp_attr qp_attr(struct skein_conn *conn)
 	return attr;
 }
 
+/* Both ends' connections are open: one call of look. */
+static void with_pair(struct skein_ctx_attr *sa, struct skein_ctx_attr *ca,
+		      struct skein_conn_attr *attr,
+		      void (*look)(struct skein_conn *conn))
+{
+	struct skein_listener_attr la = {.size = sizeof(la),
+					 .on_conn = on_conn};
+	struct skein_listener *listener;
+	struct skein_ctx *server, *client;
+	struct skein_conn *conn;
+
+	accepted = NULL;
+	sa->background = true;
+	assert_int_equal(skein_ctx_open(sa, &server), 0);
+	assert_int_equal(skein_ctx_open(ca, &client), 0);
+	assert_int_equal(
+		skein_listener_open(server, "127.0.0.1:0", &la, &listener), 0);
+	assert_int_equal(skein_conn_open(client, skein_listener_addr(listener),
+					 attr, &conn),
+			 0);
+	while (!accepted)
+		skein_ctx_progress(client);
+	look(conn);
+	skein_conn_close(conn, SKEIN_S(1));
+	skein_listener_close(listener);
+	skein_ctx_close(client);
+	skein_ctx_close(server);
+}
+
+static void look_qps(struct skein_conn *conn)
+{
+	struct ibv_qp_attr a = qp_attr(conn), b = qp_attr(accepted);
+
+	/* The smaller one, at both ends. */
+	assert_int_equal(a.path_mtu, IBV_MTU_2048);
+	assert_int_equal(b.path_mtu, IBV_MTU_2048);
+	assert_int_equal(a.timeout, 9);
+	assert_int_equal(a.retry_cnt, 7);
+	assert_int_equal(a.rnr_retry, 6);
+	assert_int_equal(a.ah_attr.grh.traffic_class, 104);
+	assert_int_equal(b.timeout, 14);
+	assert_int_equal(b.retry_cnt, 5);
+	assert_int_equal(b.rnr_retry, 7);
+	assert_int_equal(b.ah_attr.grh.traffic_class, 0);
+	assert_int_equal(skein_conn_timeout(conn), 8 * (4096ull << 9));
+	assert_int_equal(skein_conn_timeout(accepted), 6 * (4096ull << 14));
+}
+
 static void test_qps(void **state)
 {
 	struct skein_ctx_attr sa = {.size = sizeof(sa),
@@ -199,40 +247,30 @@ static void test_qps(void **state)
 				       .path = {.mtu = 4096,
 						.retry_timeout_ns = SKEIN_MS(2),
 						.rnr_retry = 6}};
-	struct skein_listener_attr la = {.size = sizeof(la),
-					 .on_conn = on_conn};
-	struct skein_listener *listener;
-	struct skein_ctx *server, *client;
-	struct skein_conn *conn;
-	struct ibv_qp_attr a, b;
 
-	sa.background = true;
-	assert_int_equal(skein_ctx_open(&sa, &server), 0);
-	assert_int_equal(skein_ctx_open(&ca, &client), 0);
-	assert_int_equal(
-		skein_listener_open(server, "127.0.0.1:0", &la, &listener), 0);
-	assert_int_equal(skein_conn_open(client, skein_listener_addr(listener),
-					 &attr, &conn),
-			 0);
-	while (!accepted)
-		skein_ctx_progress(client);
-	a = qp_attr(conn);
-	b = qp_attr(accepted);
-	/* The smaller one, at both ends. */
-	assert_int_equal(a.path_mtu, IBV_MTU_2048);
-	assert_int_equal(b.path_mtu, IBV_MTU_2048);
-	assert_int_equal(a.timeout, 9);
-	assert_int_equal(a.retry_cnt, 7);
-	assert_int_equal(a.rnr_retry, 6);
-	assert_int_equal(a.ah_attr.grh.traffic_class, 104);
-	assert_int_equal(b.timeout, 14);
-	assert_int_equal(b.retry_cnt, 5);
-	assert_int_equal(b.rnr_retry, 7);
-	assert_int_equal(b.ah_attr.grh.traffic_class, 0);
-	skein_conn_close(conn, SKEIN_S(1));
-	skein_listener_close(listener);
-	skein_ctx_close(client);
-	skein_ctx_close(server);
+	with_pair(&sa, &ca, &attr, look_qps);
+}
+
+/* What others set is theirs. A cable may be out for 15 s, and TCP try again when
+ * twice as long is over. */
+static void look_link(struct skein_conn *conn)
+{
+	assert_int_equal(qp_attr(conn).timeout, 20);
+	assert_int_equal(qp_attr(conn).retry_cnt, 7);
+	assert_true(skein_conn_timeout(conn) > SKEIN_S(30));
+	assert_int_equal(qp_attr(accepted).timeout, 14);
+}
+
+static void test_link(void **state)
+{
+	struct skein_ctx_attr sa = {.size = sizeof(sa),
+				    .device = "soft",
+				    .path = {.retry_timeout_ns = SKEIN_MS(67)}};
+	struct skein_ctx_attr ca = {.size = sizeof(ca), .device = "soft"};
+
+	setenv("SKEIN_LINK", "udp", 1);
+	with_pair(&sa, &ca, NULL, look_link);
+	unsetenv("SKEIN_LINK");
 }
 
 static void test_open_refused(void **state)
@@ -271,6 +309,7 @@ int main(void)
 		cmocka_unit_test(test_bad_attr),
 		cmocka_unit_test(test_exponent),
 		cmocka_unit_test(test_qps),
+		cmocka_unit_test(test_link),
 		cmocka_unit_test(test_open_refused),
 	};
 
