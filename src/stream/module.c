@@ -343,7 +343,7 @@ static int stream_taken(struct skein_conn *conn, struct bytes_in *in,
 		return -ENOMEM;
 	rc = qp_make(sc);
 	if (rc == 0)
-		rc = stream_qp_connect(sc->q, &addr);
+		rc = stream_qp_connect(sc->q, &addr, &conn->opts);
 	if (rc) {
 		conn_unmake(sc);
 		return rc == -EINVAL ? -SKEIN_EPEER : rc;
@@ -362,7 +362,7 @@ static int stream_confirm(struct skein_conn *conn, struct bytes_in *in)
 	int rc = addr_get(in, &addr);
 
 	if (rc == 0)
-		rc = stream_qp_connect(sc->q, &addr);
+		rc = stream_qp_connect(sc->q, &addr, &conn->opts);
 	return rc == -EINVAL ? -SKEIN_EPEER : rc;
 }
 

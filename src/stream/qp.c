@@ -167,14 +167,15 @@ void stream_qp_addr(struct stream_qp *q, struct stream_qp_addr *addr)
 	addr->recvs = STREAM_RECVS;
 }
 
-int stream_qp_connect(struct stream_qp *q, const struct stream_qp_addr *peer)
+int stream_qp_connect(struct stream_qp *q, const struct stream_qp_addr *peer,
+		      const struct dev_qp_opts *opts)
 {
 	struct dev *dev = q->host->dev;
 	int rc;
 
-	rc = dev_qp_rtr(dev, q->qp, &peer->qp, NULL);
+	rc = dev_qp_rtr(dev, q->qp, &peer->qp, opts);
 	if (!rc)
-		rc = dev_qp_rts(dev, q->qp, q->psn, &peer->qp, NULL);
+		rc = dev_qp_rts(dev, q->qp, q->psn, &peer->qp, opts);
 	if (rc)
 		return rc;
 	q->credit = q->credit_max = peer->recvs;

@@ -124,7 +124,8 @@ int stream_qp_new(struct stream_host *h, struct ibv_comp_channel *channel,
 		  struct stream_qp **q);
 void stream_qp_addr(struct stream_qp *q, struct stream_qp_addr *addr);
 /* -EINVAL: the address makes no sense. */
-int stream_qp_connect(struct stream_qp *q, const struct stream_qp_addr *peer);
+int stream_qp_connect(struct stream_qp *q, const struct stream_qp_addr *peer,
+		      const struct dev_qp_opts *opts);
 /* Every stream has been left; frees those that are still there too. */
 void stream_qp_free(struct stream_qp *q);
 

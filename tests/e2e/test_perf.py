@@ -445,6 +445,7 @@ def errors():
                                     ('STREAM_MEM', '1K', 'stream'),
                                     ('STREAM_MEM', '40K', 'stream'),
                                     ('RETRY_TIMEOUT', 'soon', 'write'),
+                                    ('RETRY_TIMEOUT', 'soon', 'stream'),
                                     ('WAIT', 'foo', 'rpc')):
             process = run_self(case, *words, '--self', '-n', '20', exits=1,
                                env={'SKEIN_' + name: value})

@@ -90,8 +90,7 @@ static const char *lookup(void *arg, const char *name)
 	return getenv(name);
 }
 
-/* The settings of a connection's packets are these QPs', too. */
-static int read_path(struct perf *p, struct raw *raw)
+int raw_opts(struct perf *p, struct dev_qp_opts *opts)
 {
 	const struct skein_path none = {0};
 	struct skein_path path;
@@ -100,14 +99,14 @@ static int read_path(struct perf *p, struct raw *raw)
 
 	if (rc)
 		return perf_fail(p, rc, "%s", err);
-	path_opts(&path, &raw->opts);
+	path_opts(&path, opts);
 	return 0;
 }
 
 static int open_device(struct perf *p, struct raw *raw)
 {
 	char err[256] = "";
-	int rc = read_path(p, raw);
+	int rc = raw_opts(p, &raw->opts);
 
 	if (rc)
 		return rc;

@@ -98,6 +98,8 @@ static inline int raw_poll_one(struct raw_worker *rw, struct ibv_cq *cq,
 	return 0;
 }
 
+/* The settings of a connection's packets, for QPs of a measurement. */
+int raw_opts(struct perf *p, struct dev_qp_opts *opts);
 /* A QP's address for the other end, and back: false where it makes no sense. */
 json_t *raw_addr_json(const struct dev_qp_addr *a);
 bool raw_addr_parse(json_t *j, struct dev_qp_addr *a);

@@ -33,6 +33,7 @@ struct flows {
 	struct skein_env *env;
 	struct stream_host host;
 	bool host_up;
+	struct dev_qp_opts opts; /* SKEIN_RETRY_TIMEOUT and the like */
 	struct stream_qp *q;
 	struct stream *s;
 	uint8_t *buf; /* p->o.size bytes */
@@ -136,6 +137,21 @@ static int rx_step(struct flows *f)
 	return 1;
 }
 
+/* As perf_spin(). What waits to read alone would not hear of a QP that failed. */
+static bool spin(struct flows *f)
+{
+	struct perf_worker *w = f->w;
+
+	if (!perf_spin(w))
+		return false;
+	if (w->spins % PERF_SPIN_ROUNDS)
+		return true;
+	stream_qp_reap(f->q);
+	if (f->q->broken)
+		w->rc = broken(f, f->q->broken);
+	return !f->q->broken;
+}
+
 /* So many operations each way, of so many bytes. */
 static int run(struct flows *f, uint64_t tx, uint64_t rx, uint64_t size)
 {
@@ -153,7 +169,7 @@ static int run(struct flows *f, uint64_t tx, uint64_t rx, uint64_t size)
 			continue;
 		}
 		stream_qp_poll(f->q);
-		if (!perf_spin(f->w))
+		if (!spin(f))
 			return f->w->rc;
 	}
 	return 0;
@@ -258,7 +274,7 @@ static int exchange(struct perf *p, struct flows *f)
 	rc = addr_parse(msg, &its_qp, &peer) ? 0 : -EPROTO;
 	json_decref(msg);
 	if (rc == 0)
-		rc = stream_qp_connect(f->q, &its_qp);
+		rc = stream_qp_connect(f->q, &its_qp, &f->opts);
 	if (rc == 0)
 		rc = stream_connect(f->s, &peer);
 	if (rc)
@@ -267,7 +283,9 @@ static int exchange(struct perf *p, struct flows *f)
 	stream_accept(f->s);
 	while (!stream_accepted(f->s)) {
 		stream_qp_poll(f->q);
-		if (!perf_spin(f->w))
+		/* nothing is measured yet: the other end may say why not */
+		if (!spin(f) || (f->w->spins % PERF_SPIN_ROUNDS == 0 &&
+				 !perf_spin_slow(f->w)))
 			return f->w->rc;
 	}
 	perf_spun(f->w);
@@ -288,6 +306,9 @@ static int stream_open(struct perf *p)
 	rc = stream_conf_load(&conf, err, sizeof(err));
 	if (rc)
 		return perf_fail(p, rc, "%s", err);
+	rc = raw_opts(p, &f->opts);
+	if (rc)
+		return rc;
 	f->w = &p->workers[0];
 	f->w->state = f;
 	f->buf = calloc(1, p->o.size);

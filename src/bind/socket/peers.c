@@ -78,7 +78,7 @@ struct peer_qp *peers_make(struct peers *p, const uint8_t *id, bool alone)
 int peers_connect(struct peer_qp *pq, const struct stream_qp_addr *addr)
 {
 	pq->peer_qpn = addr->qp.qpn;
-	return stream_qp_connect(pq->q, addr);
+	return stream_qp_connect(pq->q, addr, NULL);
 }
 
 void peers_drop(struct peers *p, struct peer_qp *pq)

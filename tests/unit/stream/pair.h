@@ -24,7 +24,8 @@ static inline void stream_pair_connect(struct stream_pair *p)
 		stream_qp_addr(p->qp[i], &addr[i]);
 	}
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(stream_qp_connect(p->qp[i], &addr[1 - i]), 0);
+		assert_int_equal(
+			stream_qp_connect(p->qp[i], &addr[1 - i], NULL), 0);
 }
 
 static inline void stream_pair_up(struct stream_pair *p, struct skein_env *env)
