@@ -14,6 +14,11 @@
 
 #define DEV_GRH 40u
 
+/* wc.sl of a datagram tells the kind of its packet, as mlx5 has it: bit 3, with a
+ * UDP header; below it 1, IPv6, or 2, IPv4. UCX 1.13 trusts it on any device. */
+#define DEV_GRH_WC_SL_V6 (1 << 3 | 1)
+#define DEV_GRH_WC_SL_V4 (1 << 3 | 2)
+
 struct dev_grh {
 	bool v4;
 	/* all but the lengths and the sum over it */

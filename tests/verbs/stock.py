@@ -29,7 +29,7 @@ LIBRARY = 'src/bind/verbs/libskein-verbs.so'
 PAIRS = max(1, (os.cpu_count() or 1) // 2)
 
 
-def need(*programs):
+def need(*programs, group='test'):
     """Skips the whole test where something is not there, and says which
     version of each program is tested."""
     if not os.path.exists(built(LIBRARY)):
@@ -38,7 +38,7 @@ def need(*programs):
     for program in programs:
         path = shutil.which(program)
         if not path:
-            skip(f'{program} is not installed (scripts/deps.sh test)')
+            skip(f'{program} is not installed (scripts/deps.sh {group})')
         owner = subprocess.run(['dpkg-query', '-S', path], text=True,
                                stdout=subprocess.PIPE, check=False,
                                stderr=subprocess.DEVNULL).stdout.split(':')[0]
@@ -52,6 +52,17 @@ def need(*programs):
 def skein_run(*argv, link='ethernet'):
     return [tool(), 'run', '--verbs', '--soft-only', '--link', link, '--',
             *argv]
+
+
+def gid_of(version):
+    """The index of skein0's first GID that is an IPv4 or an IPv6 address, or
+    None."""
+    text = subprocess.run(skein_run('ibv_devinfo', '-v'), check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+    for index, gid in re.findall(r'GID\[ *(\d+)\]:\s+([\w:.]+)', text):
+        if (version == 4) == ('.' in gid):
+            return int(index)
+    return None
 
 
 def listens(port):

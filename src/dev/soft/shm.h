@@ -189,6 +189,7 @@ enum shm_slot_flags {
 	SHM_SLOT_IMM = 1 << 0,
 	SHM_SLOT_WRITE = 1 << 1, /* by an RDMA WRITE with immediate */
 	SHM_SLOT_VOID = 1 << 2,	 /* of an SRQ: not used after all */
+	SHM_SLOT_V4 = 1 << 3,	 /* a datagram's header is IPv4's */
 };
 
 /*

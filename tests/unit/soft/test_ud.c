@@ -114,6 +114,8 @@ static void test_answer(void **state)
 		assert_int_equal(back.grh.sgid_index, i);
 		assert_int_equal(back.grh.hop_limit, 9);
 		assert_int_equal(back.grh.traffic_class, 0x20);
+		/* as a NIC's: UDP; IPv4 or IPv6 */
+		assert_int_equal(wc.sl, g.gid.raw[10] == 0xff ? 8 + 2 : 8 + 1);
 		assert_int_equal(back.is_global, 1);
 		assert_int_equal(back.port_num, 1);
 		if (g.gid.raw[10] != 0xff) {

@@ -38,6 +38,7 @@ static void expect_from(struct ud_end *e, struct ibv_cq *cq, uint32_t qpn,
 	assert_int_equal(wc->qp_num, qpn);
 	assert_int_equal(wc->src_qp, src);
 	assert_true(wc->wc_flags & IBV_WC_GRH);
+	assert_int_equal(wc->sl, 8 + 2); /* 127.0.0.1: UDP over IPv4 */
 }
 
 /* Sends the number n to a QP of a's. */

@@ -429,7 +429,7 @@ static inline void wc_fill(struct ibv_wc *wc, const struct soft_cqe *e)
 	wc->wc_flags = e->flags;
 	wc->pkey_index = 0;
 	wc->slid = 0;
-	wc->sl = 0;
+	wc->sl = e->sl;
 	wc->dlid_path_bits = 0;
 }
 

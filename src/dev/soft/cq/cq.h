@@ -25,6 +25,7 @@ struct soft_cqe {
 	uint8_t status;
 	uint8_t opcode;
 	uint8_t flags;
+	uint8_t sl;
 	bool recv;
 };
 

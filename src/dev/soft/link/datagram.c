@@ -208,7 +208,8 @@ static int fill(struct soft_qp *q, const struct shm_slot *slot,
 
 /* As finish() of ud/send.c, by the owner itself. */
 static void finish(struct soft_qp *q, const struct queue *rq, uint64_t pos,
-		   uint32_t n, const struct packet *p, int status)
+		   uint32_t n, const struct icrc_flow *f,
+		   const struct packet *p, int status)
 {
 	struct soft_cq *c = soft_cq_of(q->ex.qp_base.recv_cq);
 	bool imm = packet_has(p->op) & PACKET_HAS_IMM;
@@ -218,7 +219,10 @@ static void finish(struct soft_qp *q, const struct queue *rq, uint64_t pos,
 	slot->status = (uint32_t)status;
 	slot->byte_len = (uint32_t)p->payload_len + DEV_GRH;
 	slot->imm = imm ? p->imm : 0;
-	slot->flags = void_it ? SHM_SLOT_VOID : imm ? SHM_SLOT_IMM : 0;
+	slot->flags = (imm ? SHM_SLOT_IMM : 0) |
+		      (icrc_flow_is_v4(f) ? SHM_SLOT_V4 : 0);
+	if (void_it)
+		slot->flags = SHM_SLOT_VOID;
 	slot->src_qp = p->src_qp;
 	claim_done(rq->claim, pos, n, SOFT_LINK_ID);
 	soft_cq_add_ready(q);
@@ -269,6 +273,6 @@ bool soft_link_take_datagram(struct soft_qp *q, const struct icrc_flow *f,
 	atomic_signal_fence(memory_order_seq_cst);
 	status = gate_of(q) == gate ? fill(q, slot_of(q, n), f, p)
 				    : IBV_WC_WR_FLUSH_ERR;
-	finish(q, &rq, pos, n, p, status);
+	finish(q, &rq, pos, n, f, p, status);
 	return true;
 }

@@ -80,6 +80,7 @@ void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
 	e->opcode = flags & SHM_SLOT_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM
 					   : IBV_WC_RECV;
 	e->flags = flags & SHM_SLOT_IMM ? IBV_WC_WITH_IMM : 0;
+	e->sl = 0;
 	e->byte_len = shm_once(slot->byte_len);
 	e->imm = shm_once(slot->imm);
 	/* A caller that trusts the length of a message must read no further
@@ -127,6 +128,7 @@ bool soft_reap(struct soft_qp *q, struct soft_cqe *e)
 		e->status = IBV_WC_WR_FLUSH_ERR;
 		e->opcode = IBV_WC_RECV;
 		e->flags = 0;
+		e->sl = 0;
 		e->byte_len = 0;
 		e->imm = 0;
 		e->src_qp = 0;

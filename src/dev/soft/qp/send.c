@@ -54,6 +54,7 @@ void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
 	e.status = (uint8_t)status;
 	e.opcode = dev_wc_opcode[wr->opcode];
 	e.flags = 0;
+	e.sl = 0;
 	e.recv = false;
 	if (q->shut) {
 		q->shut = false;
@@ -91,6 +92,7 @@ static __attribute__((noinline)) void complete_ok(struct soft_qp *q,
 	e->status = IBV_WC_SUCCESS;
 	e->opcode = dev_wc_opcode[wr->opcode];
 	e->flags = 0;
+	e->sl = 0;
 	e->recv = false;
 	c->tail++;
 	/* relaxed: req_notify_cq() holds the same lock */

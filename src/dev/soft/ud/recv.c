@@ -54,6 +54,8 @@ void soft_ud_fill(const struct shm_slot *slot, uint32_t len, struct soft_cqe *e)
 	soft_reap_fill(slot, len, e);
 	e->src_qp = shm_once(slot->src_qp) & 0xffffff;
 	e->flags |= IBV_WC_GRH;
+	e->sl = shm_once(slot->flags) & SHM_SLOT_V4 ? DEV_GRH_WC_SL_V4
+						    : DEV_GRH_WC_SL_V6;
 }
 
 static void take(struct soft_qp *q, uint32_t n, struct soft_cqe *e)
@@ -66,7 +68,7 @@ static void take(struct soft_qp *q, uint32_t n, struct soft_cqe *e)
 	e->recv = true;
 	e->wr_id = q->rq_wr_id[n];
 	e->status = IBV_WC_WR_FLUSH_ERR;
-	e->flags = 0;
+	e->flags = e->sl = 0;
 	e->byte_len = e->imm = e->src_qp = 0;
 	if (claim_state(claim_word(&u->claim, n)) == CLAIM_DONE)
 		soft_ud_fill(soft_slot(q, n), q->rq_len[n], e);

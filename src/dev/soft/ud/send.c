@@ -288,7 +288,8 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 	slot->status = (uint32_t)status;
 	slot->byte_len = m->len + DEV_GRH;
 	slot->imm = m->imm;
-	slot->flags = m->with_imm ? SHM_SLOT_IMM : 0;
+	slot->flags =
+		(m->with_imm ? SHM_SLOT_IMM : 0) | (m->v4 ? SHM_SLOT_V4 : 0);
 	if (void_it)
 		slot->flags = SHM_SLOT_VOID;
 	slot->src_qp = q->ex.qp_base.qp_num;
@@ -432,6 +433,7 @@ static int64_t local_check(struct soft_qp *q, const struct ibv_send_wr *wr)
 static void msg_fill(struct soft_qp *q, const struct ibv_send_wr *wr,
 		     uint32_t len, struct ud_msg *m)
 {
+	const struct soft_ah *ah = soft_ah_of(wr->wr.ud.ah);
 	uint32_t qkey = wr->wr.ud.remote_qkey;
 
 	m->sge = wr->sg_list;
@@ -441,8 +443,9 @@ static void msg_fill(struct soft_qp *q, const struct ibv_send_wr *wr,
 	m->with_imm = wr->opcode == IBV_WR_SEND_WITH_IMM;
 	m->imm = m->with_imm ? wr->imm_data : 0;
 	m->solicited = wr->send_flags & IBV_SEND_SOLICITED;
-	m->group = soft_ah_of(wr->wr.ud.ah)->group_bit;
-	dev_grh_fill(&soft_ah_of(wr->wr.ud.ah)->grh, len, m->with_imm, m->grh);
+	m->group = ah->group_bit;
+	m->v4 = ah->grh.v4;
+	dev_grh_fill(&ah->grh, len, m->with_imm, m->grh);
 }
 
 int soft_ud_look(struct soft_qp *q, const struct ibv_send_wr *wr)

@@ -36,6 +36,7 @@ struct ud_msg {
 	bool with_imm;
 	bool solicited;
 	uint64_t group; /* the bit of the group it is for, or 0 */
+	bool v4;
 	unsigned char grh[DEV_GRH];
 };
 

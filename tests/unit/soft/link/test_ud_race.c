@@ -4,7 +4,8 @@
  * Q_Key and posts receives, one polls (and so takes in packets), the control
  * thread takes in the others. One peer sends by the link, and one claims the
  * same receives through its mapping. ThreadSanitizer looks on; all else that is
- * asked for is that the QP still takes messages of both at the end.
+ * asked for is that the QP still takes messages of both at the end, and that both
+ * say what kind of packet they were.
  */
 #include "ud_rig.h"
 
@@ -20,6 +21,7 @@
 static struct ud_end a, by_link, mapped; /* these two send to a */
 static _Atomic bool over;
 static _Atomic uint32_t taken[2]; /* by the link; through the mapping */
+static _Atomic uint32_t other_sl;
 static uint32_t posted;
 
 static void *sends(void *arg)
@@ -40,9 +42,12 @@ static void *polls(void *arg)
 	struct ibv_wc wc;
 
 	while (!atomic_load(&over)) {
-		if (ibv_poll_cq(a.r.cq, 1, &wc) == 1)
+		if (ibv_poll_cq(a.r.cq, 1, &wc) == 1) {
 			atomic_fetch_add(
 				&taken[wc.src_qp == mapped.r.qp->qp_num], 1);
+			/* UDP over IPv4 */
+			atomic_fetch_add(&other_sl, wc.sl != 8 + 2);
+		}
 		sched_yield();
 	}
 	return arg;
@@ -110,6 +115,7 @@ static void run(void (*open)(struct ud_end *e, const struct rig_opts *o))
 	atomic_store(&over, true);
 	for (int i = 0; i < 3; i++)
 		pthread_join(thread[i], NULL);
+	assert_int_equal(atomic_load(&other_sl), 0);
 	ud_close(&mapped);
 	ud_close(&by_link);
 	ud_close(&a);
