@@ -339,6 +339,37 @@ static void test_reset(void **state)
 	}
 }
 
+static void reset_and_connect(struct rig_end *e, const struct rig_addr *to)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	assert_int_equal(
+		e->dev->ops->modify_qp(e->dev, e->qp, &attr, IBV_QP_STATE), 0);
+	assert_int_equal(dev_qp_init(e->dev, e->qp, RIG_ACCESS), 0);
+	rig_connect(e, to);
+}
+
+/* Broken, and connected again one behind the other: the first meets the other
+ * one in ERR, and waits for it as on a NIC. */
+static void test_reset_in_turn(void **state)
+{
+	struct rig_addr aa, ba;
+
+	rig_addr(&a, &aa);
+	rig_addr(&b, &ba);
+	test_bad_rkey(state);
+	reset_and_connect(&b, &aa);
+	reset_and_connect(&a, &ba);
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey, 8), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	assert_int_equal(rig_recv(&a, 10, a.buf, 8), 0);
+	assert_int_equal(rig_post(&b, IBV_WR_SEND, 2, b.buf, 8, 0, 0,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&b, 2, IBV_WC_SUCCESS);
+	rig_expect(&a, 10, IBV_WC_SUCCESS);
+}
+
 static void test_posts_by_state(void **state)
 {
 	struct ibv_qp *qp = rig_qp(&a), *own = a.qp;
@@ -646,6 +677,7 @@ int main(void)
 		EACH(test_peer_destroyed),
 		EACH(test_dereg),
 		EACH(test_reset),
+		EACH(test_reset_in_turn),
 		EACH(test_posts_by_state),
 		cmocka_unit_test(test_masks),
 		EACH(test_rereg),

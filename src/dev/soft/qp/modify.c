@@ -232,6 +232,17 @@ static int modify_rtr_link(struct soft_qp *q, const struct ibv_qp_attr *a)
 	return 0;
 }
 
+/* The life of the peer's QP that we connect to. One in ERR takes messages in its
+ * next life only: a NIC waits for it as well. */
+static uint32_t conn_met(const struct shm_qp *far)
+{
+	uint32_t conn = shm_once(far->conn);
+	/* acquire: the move out of ERR shows the next life behind its gate */
+	uint32_t gate = atomic_load_explicit(&far->gate, memory_order_acquire);
+
+	return gate & SHM_GATE_DEAD ? conn + 1 : conn;
+}
+
 static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 {
 	struct soft *s = q->s;
@@ -277,7 +288,7 @@ static int modify_rtr(struct soft_qp *q, const struct ibv_qp_attr *a)
 	memset(q->xlat, 0, sizeof(q->xlat));
 	if (q->far) {
 		q->far_idx = shm_once(q->far->idx);
-		q->far_conn = shm_once(q->far->conn);
+		q->far_conn = conn_met(q->far);
 		shm_set(q->self->dest_conn, q->far_conn);
 	}
 	shm_set(q->self->dest_qpn, q->attr.dest_qp_num);
