@@ -356,11 +356,13 @@ static void regions(struct ibv_context *ctx)
 static void questions(struct ibv_context *ctx)
 {
 	struct ibv_gid_entry e, table[64];
+	struct ibv_device_attr attr;
 	struct ibv_port_attr port;
 	union ibv_gid gid;
 	uint16_t pkey;
 	int i;
 
+	CHECK(!ibv_query_device(ctx, &attr) && attr.vendor_id == 0xffffff);
 	CHECK(!ibv_query_port(ctx, 1, &port));
 	CHECK(port.state == IBV_PORT_ACTIVE && port.gid_tbl_len > 0);
 	CHECK(ibv_query_port(ctx, 2, &port) == EINVAL);
@@ -381,6 +383,20 @@ static void questions(struct ibv_context *ctx)
 	CHECK(!ibv_query_pkey(ctx, 1, 0, &pkey) && pkey == 0xffff);
 	CHECK(ibv_query_pkey(ctx, 1, 1, &pkey) == -1);
 	CHECK(ibv_get_pkey_index(ctx, 1, 0xffff) == 0);
+}
+
+/* A device cannot be had by its descriptor, and says so. */
+static void import(struct ibv_context *ctx)
+{
+	int fd = dup(ctx->cmd_fd), other = eventfd(0, 0);
+
+	CHECK(fd >= 0 && other >= 0);
+	errno = 0;
+	CHECK(!ibv_import_device(fd) && errno == EOPNOTSUPP);
+	errno = 0;
+	CHECK(!ibv_import_device(other) && errno == EINVAL);
+	close(fd);
+	close(other);
 }
 
 /* The parent's device is none in a child, which may open its own. */
@@ -427,6 +443,7 @@ static void device(void)
 		return;
 	numbers(ctx);
 	questions(ctx);
+	import(ctx);
 	channel(ctx);
 	regions(ctx);
 	regions(two);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #undef ibv_query_port
@@ -149,6 +150,32 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	vb.opens = o;
 	pthread_mutex_unlock(&vb.lock);
 	return o->dev->verbs;
+}
+
+/* Is it a descriptor of one of our devices, or a copy of it? */
+static bool fd_ours(int cmd_fd)
+{
+	struct stat st, own;
+	bool ours = false;
+	struct vb_open *o;
+
+	if (fstat(cmd_fd, &st))
+		return false;
+	pthread_mutex_lock(&vb.lock);
+	for (o = vb.opens; o && !ours; o = o->next)
+		ours = !fstat(o->dev->verbs->cmd_fd, &own) &&
+		       own.st_dev == st.st_dev && own.st_ino == st.st_ino;
+	pthread_mutex_unlock(&vb.lock);
+	return ours;
+}
+
+/* Processes share a device by the kernel's descriptor of it; ours has none. */
+EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	if (!fd_ours(cmd_fd))
+		return VB_REAL(ibv_import_device)(cmd_fd);
+	errno = EOPNOTSUPP;
+	return NULL;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *ctx)

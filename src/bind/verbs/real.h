@@ -38,6 +38,7 @@
 	X(ibv_reg_dmabuf_mr, "IBVERBS_1.12")          \
 	X(ibv_rereg_mr, "IBVERBS_1.1")                \
 	X(ibv_dereg_mr, "IBVERBS_1.1")                \
+	X(ibv_import_device, "IBVERBS_1.10")          \
 	X(ibv_import_pd, "IBVERBS_1.10")              \
 	X(ibv_unimport_pd, "IBVERBS_1.10")            \
 	X(ibv_import_mr, "IBVERBS_1.10")              \

@@ -31,6 +31,7 @@ static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
 	a->sys_image_guid = a->node_guid;
 	a->max_mr_size = UINT64_MAX;
 	a->page_size_cap = SHM_PAGE;
+	a->vendor_id = 0xffffff; /* of nobody: as the kernel's rxe has it */
 	a->max_qp = SHM_QP_MAX;
 	a->max_qp_wr = SOFT_WR_MAX;
 	a->device_cap_flags =
@@ -200,7 +201,6 @@ static void context_fill(struct soft *s)
 	s->ibdev.transport_type = IBV_TRANSPORT_IB;
 	s->vctx.sz = sizeof(s->vctx);
 	c->device = &s->ibdev;
-	c->cmd_fd = -1;
 	c->num_comp_vectors = 1;
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&c->mutex, NULL);
@@ -380,6 +380,8 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	s->dev.env = env;
 	s->dev.verbs = &s->vctx.context;
 	s->dev.port = 1;
+	/* No commands go there; one that was passed on tells its device. */
+	s->vctx.context.cmd_fd = s->nic_fd;
 	caps_fill(s, &s->dev.caps);
 	port_fill(s, &s->dev.port_attr);
 	snprintf(s->dev.name, sizeof(s->dev.name), "skein0");
