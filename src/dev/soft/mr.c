@@ -6,7 +6,8 @@
  * used again as late as possible, and its generation moves on, so an old key
  * meets a foreign region after 65,536 uses of one index at the earliest. The
  * shared entry is what peers check against; a peer's cached translation holds
- * a pointer to its key word.
+ * a pointer to its life, which is another one for a region that was registered
+ * again under its key.
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/file.h"
@@ -93,19 +94,28 @@ static int mr_index(struct soft *s, uint32_t *idx)
 	return -ENOMEM;
 }
 
-static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t idx)
+static uint32_t key_new(struct soft *s, uint32_t idx)
 {
-	struct shm_mr *e = &s->mr_table[idx];
-	uint32_t key;
-
 	/* Other hosts must not guess a key. */
 	if (s->mr_gen[idx] == 0)
 		s->mr_gen[idx] = (uint16_t)env_random_u64(s->env);
 	if (++s->mr_gen[idx] == 0)
 		s->mr_gen[idx] = 1;
-	key = idx << 16 | s->mr_gen[idx];
+	return idx << 16 | s->mr_gen[idx];
+}
+
+/* s->lock held. */
+static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t key)
+{
+	uint32_t idx = key >> 16;
+	struct shm_mr *e = &s->mr_table[idx];
+
 	m->mr.lkey = m->mr.rkey = key;
 	m->mr.handle = idx;
+	if (++s->mr_lives == 0)
+		s->mr_lives = 1;
+	m->life = s->mr_lives;
+	shm_set(e->key, key);
 	shm_set(e->access, m->access);
 	shm_set(e->pd, m->pd->id);
 	shm_set(e->kind, m->fd < 0 ? SHM_MR_PLAIN
@@ -114,9 +124,8 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t idx)
 	shm_set(e->len, m->mr.length);
 	shm_set(e->off, m->off);
 	s->mrs[idx] = m;
-	s->n_mrs++;
-	/* release: a peer that sees the key also sees the fields */
-	atomic_store_explicit(&e->key, key, memory_order_release);
+	/* release: a peer that sees the life also sees the fields */
+	atomic_store_explicit(&e->life, m->life, memory_order_release);
 }
 
 static bool access_good(int access)
@@ -156,16 +165,13 @@ static struct soft_mr *mr_make(struct soft *s, struct ibv_pd *pd, void *addr,
 	return m;
 }
 
-int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
-		int access, int fd, uint64_t off, struct ibv_mr **mr)
+/* One that nobody sees yet. */
+static int mr_new(struct soft *s, struct ibv_pd *pd, void *addr, size_t len,
+		  int access, int fd, uint64_t off, struct soft_mr **mr)
 {
-	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m;
-	uint32_t idx;
 	int err;
 
-	if (!soft_here(s))
-		return -EPERM;
 	if (len == 0 || (uintptr_t)addr + len < (uintptr_t)addr ||
 	    !access_good(access & ~IBV_ACCESS_ON_DEMAND))
 		return -EINVAL;
@@ -178,21 +184,44 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	m->off = off;
 	m->file = fd >= 0 ? soft_file_get(s, fd, off, len) : NULL;
 	m->fd = m->file ? m->file->fd : -1;
-	pthread_mutex_lock(&s->lock);
-	err = mr_index(s, &idx);
-	if (!err)
-		mr_publish(s, m, idx);
-	pthread_mutex_unlock(&s->lock);
-	if (err)
-		goto err_file;
 	soft_pd_get(pd);
-	*mr = &m->mr;
+	*mr = m;
 	return 0;
+}
 
-err_file:
+static void mr_free(struct soft *s, struct soft_mr *m)
+{
+	soft_pd_put(m->mr.pd);
 	soft_file_put(s, m->file);
 	env_free(s->env, m);
-	return err;
+}
+
+int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
+		int access, int fd, uint64_t off, struct ibv_mr **mr)
+{
+	struct soft *s = soft_of_dev(dev);
+	struct soft_mr *m;
+	uint32_t idx;
+	int err;
+
+	if (!soft_here(s))
+		return -EPERM;
+	err = mr_new(s, pd, addr, len, access, fd, off, &m);
+	if (err)
+		return err;
+	pthread_mutex_lock(&s->lock);
+	err = mr_index(s, &idx);
+	if (!err) {
+		mr_publish(s, m, key_new(s, idx));
+		s->n_mrs++;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (err) {
+		mr_free(s, m);
+		return err;
+	}
+	*mr = &m->mr;
+	return 0;
 }
 
 /* Larger ones are worth a file of their own, and so is what would fill the NIC
@@ -247,8 +276,10 @@ int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,
 		err = mr_index(s, &idx);
 		if (err)
 			near_unplace(s, m);
-		else
-			mr_publish(s, m, idx);
+	}
+	if (!err) {
+		mr_publish(s, m, key_new(s, idx));
+		s->n_mrs++;
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (err) {
@@ -347,41 +378,50 @@ static int mr_part(struct soft *s, struct soft_mr *m)
 	return 0;
 }
 
+/* Peers come in no more: 0, and none is inside; -EBUSY: one that is stopped may
+ * be. s->lock held. */
+static int mr_shut(struct soft *s, const struct soft_mr *m)
+{
+	atomic_store_explicit(&s->mr_table[m->mr.handle].life, 0,
+			      memory_order_release);
+	return m->access & REMOTE_ANY || s->n_qps ? quiesce_all(s) : 0;
+}
+
+/* s->lock held. */
+static void mr_sweep(struct soft *s, const struct soft_mr *m)
+{
+	if (s->harsh)
+		soft_harsh_barrier(s);
+	if (m->fd >= 0)
+		tell_peers(s);
+}
+
 int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 {
 	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m = container_of(mr, struct soft_mr, mr);
-	bool left = true;
-	int err = 0;
+	bool left;
+	int err;
 
 	if (!soft_here(s))
 		return -EPERM;
 	pthread_mutex_lock(&s->lock);
-	if (m->access & REMOTE_ANY || s->n_qps) {
-		atomic_store_explicit(&s->mr_table[mr->handle].key, 0,
-				      memory_order_release);
-		err = quiesce_all(s);
-		/* A piece of the arena is given up: nothing uses it again. */
-		left = !m->near || err != -EBUSY;
-		if (err == -EBUSY)
-			err = m->near ? 0 : mr_part(s, m);
-	}
+	err = mr_shut(s, m);
+	/* A piece of the arena is given up: nothing uses it again. */
+	left = !m->near || err != -EBUSY;
+	if (err == -EBUSY)
+		err = m->near ? 0 : mr_part(s, m);
 	if (!err) {
 		if (m->near && left)
 			near_unplace(s, m);
 		s->mrs[mr->handle] = NULL;
 		s->n_mrs--;
-		if (s->harsh)
-			soft_harsh_barrier(s);
-		if (m->fd >= 0)
-			tell_peers(s);
+		mr_sweep(s, m);
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (err)
 		return err;
-	soft_pd_put(m->mr.pd);
-	soft_file_put(s, m->file);
-	env_free(s->env, m);
+	mr_free(s, m);
 	return 0;
 }
 
@@ -391,10 +431,12 @@ int soft_rereg_mr(struct dev *dev, struct ibv_mr *mr, int flags,
 {
 	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m = container_of(mr, struct soft_mr, mr), *n, was;
-	struct ibv_mr *fresh;
+	uint32_t key = mr->rkey;
 	int err;
 
-	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
+	if (!soft_here(s))
+		return -EPERM;
+	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || m->near)
 		return -EINVAL;
 	if (!(flags & IBV_REREG_MR_CHANGE_PD))
 		pd = mr->pd;
@@ -406,20 +448,23 @@ int soft_rereg_mr(struct dev *dev, struct ibv_mr *mr, int flags,
 		fd = m->fd;
 		off = m->off;
 	}
-	err = soft_reg_mr(dev, pd, addr, len, access, fd, off, &fresh);
+	err = mr_new(s, pd, addr, len, access, fd, off, &n);
 	if (err)
 		return err;
-	/* The caller's struct stands for the new one from now on. */
-	n = container_of(fresh, struct soft_mr, mr);
 	pthread_mutex_lock(&s->lock);
+	err = mr_shut(s, m);
 	was = *m;
 	*m = *n;
 	*n = was;
-	s->mrs[m->mr.handle] = m;
-	s->mrs[n->mr.handle] = n;
+	/* As on NICs the peers need no new key. */
+	mr_publish(s, m, key);
+	/* That it shares pages with another is no error: its life is over all
+	 * the same. */
+	if (err == -EBUSY)
+		mr_part(s, n);
+	mr_sweep(s, n);
 	pthread_mutex_unlock(&s->lock);
-	/* -EBUSY: a peer has stopped inside it. Its key is gone all the same. */
-	soft_dereg_mr(dev, &n->mr);
+	mr_free(s, n);
 	return 0;
 }
 

@@ -15,6 +15,7 @@ struct soft_file;
 struct soft_mr {
 	struct ibv_mr mr;
 	struct soft_pd *pd;
+	uint32_t life; /* shm_mr */
 	uint32_t access;
 	int fd; /* -1: ordinary memory; near: the NIC file's; else file's */
 	bool near;

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 9u
+#define SHM_VERSION 10u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -70,16 +70,19 @@ enum shm_mr_kind {
 	SHM_MR_NEAR,	 /* a piece of the arena: off is in this file */
 };
 
-/* Written by the owner. key is cleared first and set last. */
+/* Written by the owner. life is cleared first and set last. What is registered
+ * again keeps its key, and has another life. */
 struct shm_mr {
-	_Atomic uint32_t key; /* 0: none; else lkey and rkey */
+	_Atomic uint32_t life; /* 0: none; else no other's of this device */
 	uint32_t access;
 	uint32_t pd;
 	uint32_t kind;
 	uint64_t start; /* the owner's virtual address */
 	uint64_t len;
 	uint64_t off; /* of start in the file */
-	uint64_t reserved[3];
+	uint32_t key; /* lkey and rkey */
+	uint32_t unused;
+	uint64_t reserved[2];
 };
 
 #define SHM_MR_OFF (128ull * 1024)

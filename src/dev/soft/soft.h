@@ -121,6 +121,7 @@ struct soft {
 	struct soft_mr *mrs[SHM_MR_MAX];
 	uint16_t mr_gen[SHM_MR_MAX];
 	uint32_t mr_next, mr_window;
+	uint32_t mr_lives; /* given out */
 	uint32_t n_mrs;
 	struct soft_file *files[SOFT_FILES]; /* file.c */
 	uint32_t pd_next;

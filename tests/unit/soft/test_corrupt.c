@@ -82,6 +82,7 @@ static const struct field fields[] = {
 	F(IN_QP, shm_qp, parked),
 	F(IN_QP, shm_qp, fault),
 	F(IN_QP, shm_qp, met),
+	F(IN_MR, shm_mr, life),
 	F(IN_MR, shm_mr, key),
 	F(IN_MR, shm_mr, access),
 	F(IN_MR, shm_mr, pd),

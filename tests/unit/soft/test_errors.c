@@ -531,18 +531,21 @@ static void test_path(void **state)
 	assert_int_equal(ops->destroy_qp(a.dev, qp), 0);
 }
 
-/* Registered again: new keys, new rights; what is wrong changes nothing. */
+/* Registered again: new bounds, new rights, the old keys, also for a peer that
+ * used them before; what is wrong changes nothing. */
 static void test_rereg(void **state)
 {
 	const int size = IBV_REREG_MR_CHANGE_TRANSLATION;
 	const struct dev_ops *ops = b.dev->ops;
-	uint32_t was, kept;
+	uint32_t was;
 	struct ibv_mr *mr;
 
 	assert_int_equal(ops->reg_mr(b.dev, b.pd, b.buf, 4096, RIG_ACCESS, -1,
 				     0, &mr),
 			 0);
 	was = mr->rkey;
+	assert_int_equal(write_to((uintptr_t)b.buf, was, 64), 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
 	assert_int_equal(ops->rereg_mr(b.dev, mr, 0, NULL, NULL, 0, 0, -1, 0),
 			 -EINVAL);
 	assert_int_equal(ops->rereg_mr(b.dev, mr, size, NULL, b.buf, 0, 0, -1,
@@ -554,21 +557,61 @@ static void test_rereg(void **state)
 			 0);
 	assert_ptr_equal(mr->addr, b.buf + 64);
 	assert_int_equal(mr->length, 64);
-	assert_int_not_equal(mr->rkey, was);
+	assert_int_equal(mr->rkey, was);
+	assert_int_equal(mr->lkey, was);
 	assert_int_equal(write_to((uintptr_t)b.buf + 64, mr->rkey, 64), 0);
 	rig_expect(&a, 1, IBV_WC_SUCCESS);
-	kept = mr->rkey;
 	assert_int_equal(ops->rereg_mr(b.dev, mr, IBV_REREG_MR_CHANGE_ACCESS,
 				       NULL, NULL, 0, IBV_ACCESS_REMOTE_READ,
 				       -1, 0),
 			 0);
-	assert_int_not_equal(mr->rkey, kept);
+	assert_int_equal(mr->rkey, was);
 	assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, 1, a.buf, 64,
 				  (uintptr_t)b.buf + 64, mr->rkey,
 				  IBV_SEND_SIGNALED),
 			 0);
 	rig_expect(&a, 1, IBV_WC_SUCCESS);
 	assert_int_equal(write_to((uintptr_t)b.buf + 64, mr->rkey, 64), 0);
+	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	assert_int_equal(ops->dereg_mr(b.dev, mr), 0);
+}
+
+/* Other memory of a file under the same key, again and again: a peer that has
+ * mapped it before writes to the new place, whether its control thread has been
+ * faster or not, and a receive that names the key lies there. */
+static void test_rereg_file(void **state)
+{
+	const int size = IBV_REREG_MR_CHANGE_TRANSLATION;
+	const struct dev_ops *ops = b.dev->ops;
+	struct ibv_mr *mr;
+	char *at = b.buf;
+	int i;
+
+	assert_int_equal(ops->reg_mr(b.dev, b.pd, b.buf, 8192, RIG_ACCESS,
+				     b.mem->fd, b.mem->off, &mr),
+			 0);
+	for (i = 1; i <= 100; i++) {
+		memset(a.buf, i, 64);
+		assert_int_equal(write_to((uintptr_t)at, mr->rkey, 64), 0);
+		rig_expect(&a, 1, IBV_WC_SUCCESS);
+		assert_memory_equal(at, a.buf, 64);
+		at = b.buf + i % 8 * 65536;
+		assert_int_equal(
+			ops->rereg_mr(b.dev, mr, size, NULL, at, 4096, 0,
+				      b.mem->fd,
+				      b.mem->off + (size_t)(at - b.buf)),
+			0);
+	}
+	b.lkey = mr->lkey;
+	assert_int_equal(rig_recv(&b, 2, at + 64, 64), 0);
+	b.lkey = b.mem->mr->lkey;
+	assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, a.buf, 64, 0, 0,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&a, 1, IBV_WC_SUCCESS);
+	rig_expect(&b, 2, IBV_WC_SUCCESS);
+	assert_memory_equal(at + 64, a.buf, 64);
+	assert_int_equal(write_to((uintptr_t)at + 4096, mr->rkey, 8), 0);
 	expect_remote(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
 	assert_int_equal(ops->dereg_mr(b.dev, mr), 0);
 }
@@ -681,6 +724,7 @@ int main(void)
 		EACH(test_posts_by_state),
 		cmocka_unit_test(test_masks),
 		EACH(test_rereg),
+		EACH(test_rereg_file),
 		EACH(test_none_asked),
 		EACH(test_none_asked_atomic),
 		EACH(test_none_taken),

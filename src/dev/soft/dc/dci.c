@@ -243,7 +243,7 @@ int soft_dc_gate(struct soft_qp *q)
 
 	q->gate_ok = 0;
 	memset(q->xlat, 0, sizeof(q->xlat));
-	atomic_store(&q->asked_key, 0);
+	atomic_store(&q->asked_for, 0);
 	if (d->state == DC_DEST_NOBODY)
 		return IBV_WC_RETRY_EXC_ERR;
 	if (d->state != DC_DEST_READY)

@@ -46,7 +46,7 @@ static inline bool xlat_live(const struct soft_xlat *x, uint32_t key)
 	/* relaxed: after soft_hazard_on(); pairs with the membarrier of
 	 * dereg_mr() */
 	return x->key == key && x->live &&
-	       atomic_load_explicit(x->live, memory_order_relaxed) == key;
+	       atomic_load_explicit(x->live, memory_order_relaxed) == x->life;
 }
 
 static inline struct soft_xlat *xlat(struct soft_qp *q, uint32_t key, int *why)

@@ -48,7 +48,7 @@ static inline bool soft_write_known(struct soft_qp *q,
 	if (unlikely(g->length == 0 || x->key != wr->wr.rdma.rkey || !x->live ||
 		     !x->ptr ||
 		     atomic_load_explicit(x->live, memory_order_relaxed) !=
-			     x->key ||
+			     x->life ||
 		     !(x->access & IBV_ACCESS_REMOTE_WRITE) ||
 		     !soft_in_range(x, addr, g->length)))
 		return false;

@@ -61,7 +61,7 @@ int soft_gate_check(struct soft_qp *q)
 		return soft_dc_gate(q);
 	q->gate_ok = 0;
 	memset(q->xlat, 0, sizeof(q->xlat));
-	atomic_store(&q->asked_key, 0);
+	atomic_store(&q->asked_for, 0);
 	if (!q->peer)
 		return -SOFT_PARK_ROUTE;
 	if (!soft_life(q->peer->nic))
@@ -108,7 +108,7 @@ static bool near_known(const struct soft_peer *p, uint64_t off, uint64_t len)
 int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
 		   uint32_t key, uint32_t qpn, _Atomic uint32_t *asked)
 {
-	uint32_t idx = key >> 16, in_pd, kind;
+	uint32_t idx = key >> 16, life, in_key, in_pd, kind;
 	uint64_t off;
 	struct soft_map *map;
 	struct shm_mr *e;
@@ -119,24 +119,26 @@ int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
 		return -EACCES;
 	e = (struct shm_mr *)(void *)(p->base + SHM_MR_OFF) + idx;
 	/* acquire: pairs with mr_publish() */
-	if (atomic_load_explicit(&e->key, memory_order_acquire) != key)
+	life = atomic_load_explicit(&e->life, memory_order_acquire);
+	if (!life)
 		return -EACCES;
+	in_key = shm_once(e->key);
 	x->access = shm_once(e->access);
 	x->start = shm_once(e->start);
 	x->len = shm_once(e->len);
 	in_pd = shm_once(e->pd);
 	kind = shm_once(e->kind);
 	off = shm_once(e->off);
-	/* The fields are this key's if the key is still there after them. */
+	/* The fields are of this life if it is still there after them. */
 	fence_acquire();
-	if (atomic_load_explicit(&e->key, memory_order_relaxed) != key ||
-	    in_pd != pd)
+	if (atomic_load_explicit(&e->life, memory_order_relaxed) != life ||
+	    in_key != key || in_pd != pd)
 		return -EACCES;
 	x->ptr = NULL;
 	if (kind == SHM_MR_NEAR && near_known(p, off, x->len)) {
 		x->ptr = p->base + off;
 	} else if (kind == SHM_MR_FILE || kind == SHM_MR_NEAR) {
-		if (soft_peer_map(p, qpn, asked, key, &map))
+		if (soft_peer_map(p, qpn, asked, key, life, &map))
 			return -EAGAIN;
 		if (!map->refused) {
 			if (x->len > map->len)
@@ -144,7 +146,8 @@ int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
 			x->ptr = map->ptr;
 		}
 	}
-	x->live = &e->key;
+	x->live = &e->life;
+	x->life = life;
 	x->key = key;
 	return 0;
 }
@@ -153,7 +156,7 @@ struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
 {
 	struct soft_xlat *x = &q->xlat[(key >> 16) % SOFT_XLATS];
 	int err = soft_xlat_load(q->peer, q->far_pd, x, key,
-				 q->ex.qp_base.qp_num, &q->asked_key);
+				 q->ex.qp_base.qp_num, &q->asked_for);
 
 	if (!err)
 		return x;

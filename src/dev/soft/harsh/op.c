@@ -318,7 +318,7 @@ static void wait_for(struct soft_qp *q, struct soft_wqe *w, int r, uint64_t now)
 						 : IBV_WC_RETRY_EXC_ERR);
 		return;
 	}
-	atomic_store(&q->asked_key, 0);
+	atomic_store(&q->asked_for, 0);
 	t = nap(q, w);
 	t = t == ENV_NEVER ? t : now + t;
 	w->h.due_ns = t < w->h.deadline_ns ? t : w->h.deadline_ns;

@@ -34,7 +34,8 @@ struct msg {
 			  * asker's id as a claimant */
 	uint32_t access; /* that it must grant */
 	uint64_t addr;
-	uint64_t a;    /* compare or add; reply: the old value; nic_id */
+	uint64_t a;    /* compare or add; reply: the old value; nic_id; the
+			* MR's life */
 	uint64_t b;    /* swap; reply to CONNECT: area offset */
 	uint32_t len;  /* reply to CONNECT: which of its blocks */
 	uint32_t bell; /* reply to CONNECT: channel id, 0 none */

@@ -463,30 +463,34 @@ int soft_peer_mem_fd(struct soft_peer *p)
 	return p->mem_fd;
 }
 
-static struct soft_map *map_find(struct soft_peer *p, uint32_t key)
+static struct soft_map *map_find(struct soft_peer *p, uint32_t key,
+				 uint32_t life)
 {
 	struct soft_map *f = p->maps[(key >> 16) % SOFT_MAPS];
 
-	while (f && f->key != key)
+	while (f && f->life != life)
 		f = f->next;
 	return f;
 }
 
 int soft_peer_map(struct soft_peer *p, uint32_t qpn, _Atomic uint32_t *asked,
-		  uint32_t key, struct soft_map **map)
+		  uint32_t key, uint32_t life, struct soft_map **map)
 {
-	struct msg m = {
-		.magic = MSG_MAGIC, .op = MSG_MR_FD, .key = key, .qpn = qpn};
+	struct msg m = {.magic = MSG_MAGIC,
+			.op = MSG_MR_FD,
+			.key = key,
+			.qpn = qpn,
+			.seq = life};
 	struct soft_map *f;
 
 	pthread_mutex_lock(&p->lock);
-	f = map_find(p, key);
+	f = map_find(p, key, life);
 	/* A QP asks once, and again only after its timer. Every answer makes
 	 * the QP try again: if it asked at each try, a peer with useless
 	 * answers would keep both busy without end. */
-	if (!f && atomic_load(asked) != key &&
+	if (!f && atomic_load(asked) != life &&
 	    !msg_send(p->sock, &m, 0, NULL, 0))
-		atomic_store(asked, key);
+		atomic_store(asked, life);
 	pthread_mutex_unlock(&p->lock);
 	if (!f)
 		return -EAGAIN;
@@ -538,19 +542,25 @@ static void got_mr(struct soft *s, struct soft_peer *p, const struct msg *r,
 		(struct shm_mr *)(void *)(p->base + SHM_MR_OFF) + idx;
 	struct soft_map *m;
 	uint64_t off, len;
-	uint32_t key, access;
+	uint32_t life, key, access;
 	int err;
 
 	if (idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))
 		return;
+	/* acquire: pairs with mr_publish() */
+	life = atomic_load_explicit(&e->life, memory_order_acquire);
 	off = shm_once(e->off);
 	len = shm_once(e->len);
+	key = shm_once(e->key);
 	access = shm_once(e->access);
-	/* acquire: the fields above belong to the key read before; a key is
-	 * not used again while its entry keeps it */
+	/* acquire: the fields above are of this life if it is still there */
 	fence_acquire();
-	key = atomic_load_explicit(&e->key, memory_order_relaxed);
-	if (key != r->key || map_find(p, key))
+	if (!life ||
+	    atomic_load_explicit(&e->life, memory_order_relaxed) != life ||
+	    key != r->key || map_find(p, key, life))
+		return;
+	/* Registered again meanwhile: it is asked for again. */
+	if (life != r->a && life != r->seq)
 		return;
 	/* A region that is there has a file, where it says so. */
 	if (r->status != -ENOENT && (r->status || nfds != 1))
@@ -559,10 +569,12 @@ static void got_mr(struct soft *s, struct soft_peer *p, const struct msg *r,
 	if (!m)
 		return;
 	m->key = key;
+	m->life = life;
 	m->len = len;
-	err = r->status ? r->status
-			: file_map(fds[0], m, off, len,
-				   access & IBV_ACCESS_ON_DEMAND);
+	err = life != r->a ? -EPROTO : r->status;
+	if (!err)
+		err = file_map(fds[0], m, off, len,
+			       access & IBV_ACCESS_ON_DEMAND);
 	if (err) {
 		env_log(s->env, ENV_LOG_ERROR,
 			"skein0: cannot map a peer's memory region 0x%x: %s",
@@ -688,7 +700,7 @@ static bool map_stale(struct soft_peer *p, const struct soft_map *m)
 	struct shm_mr *e = (struct shm_mr *)(void *)(p->base + SHM_MR_OFF) +
 			   (m->key >> 16);
 
-	return atomic_load_explicit(&e->key, memory_order_acquire) != m->key;
+	return atomic_load_explicit(&e->life, memory_order_acquire) != m->life;
 }
 
 void soft_peer_sweep(struct soft *s)

@@ -16,7 +16,8 @@
 struct soft_map {
 	struct soft_map *next;
 	uint32_t key;
-	void *base; /* NULL: ordinary memory, not mapped */
+	uint32_t life; /* of the region that has the key */
+	void *base;    /* NULL: ordinary memory, not mapped */
 	size_t base_len;
 	char *ptr; /* where start is */
 	uint64_t len;
@@ -125,7 +126,7 @@ void soft_peer_sweep(struct soft *s);
 void soft_peers_free(struct soft *s);
 /* Finds the mapping of a peer's MR: 0, or -EAGAIN when it was asked for. */
 int soft_peer_map(struct soft_peer *p, uint32_t qpn, _Atomic uint32_t *asked,
-		  uint32_t key, struct soft_map **map);
+		  uint32_t key, uint32_t life, struct soft_map **map);
 int soft_peer_mem_fd(struct soft_peer *p);
 /* Has every thread of it left user space? */
 bool soft_peer_gone(struct soft_peer *p);

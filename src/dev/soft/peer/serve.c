@@ -272,6 +272,8 @@ static void serve_mr_fd(struct soft *s, const struct msg *q,
 {
 	struct soft_mr *m = mr_find(s, q->key);
 
+	if (m)
+		c->out.m.a = m->life;
 	if (!m || m->fd < 0) {
 		c->out.m.status = -ENOENT;
 		return;

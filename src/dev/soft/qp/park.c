@@ -70,7 +70,7 @@ bool soft_park_retries(const struct soft_qp *q)
 bool soft_park_waits(const struct soft_qp *q)
 {
 	return q->ring_lost || (q->parked->park == SOFT_PARK_XLAT &&
-				atomic_load(&q->asked_key));
+				atomic_load(&q->asked_for));
 }
 
 /* Does its head wait for an answer that our control thread takes in? Then a

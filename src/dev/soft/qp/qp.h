@@ -24,9 +24,10 @@
 /* The user serialises its calls, so the QP's locks are biased. */
 #define SOFT_SERIALISED ((unsigned)(DEV_QP_SINGLE_THREADED | DEV_QP_SERIAL))
 
-/* What a QP knows of one rkey: checked once, valid while *live == key. */
+/* What a QP knows of one rkey: checked once, valid while *live == life. */
 struct soft_xlat {
 	uint32_t key;
+	uint32_t life;
 	uint32_t access;
 	uint64_t start;
 	uint64_t len;
@@ -135,8 +136,8 @@ struct soft_qp {
 	bool met_heard;
 	bool failed; /* by a request of ours; not serviced since */
 	struct soft_xlat xlat[SOFT_XLATS];
-	_Atomic uint32_t asked_key; /* the file of this key is on its way; 0:
-				     * none */
+	/* the life of an MR: its file is on its way; 0: none */
+	_Atomic uint32_t asked_for;
 	struct soft_wqe *parked, **parked_end;
 	uint64_t retry_ns; /* when its head is tried again; 0: not reckoned
 			    * yet */

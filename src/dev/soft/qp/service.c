@@ -192,7 +192,7 @@ static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
 	    (q->parked && q->parked->deadline_ns <= now)) {
 		/* Once more: a ring may be on its way, or a request or its
 		 * answer was lost. */
-		atomic_store(&q->asked_key, 0);
+		atomic_store(&q->asked_for, 0);
 		soft_progress(q);
 		if (q->parked && q->parked->deadline_ns <= now)
 			soft_park_expire(q);

@@ -326,7 +326,7 @@ uint64_t soft_ud_timer(struct soft_qp *q, uint64_t now)
 	for (n = q->ud->busy.next; n != &q->ud->busy; n = n->next) {
 		d = container_of(n, struct ud_dest, busy);
 		/* a question, or its answer, may have been lost */
-		atomic_store(&d->asked_key, 0);
+		atomic_store(&d->asked_for, 0);
 	}
 	soft_ud_service(q);
 	return atomic_load(&q->ud->waits) ? now + RETRY_NS : ENV_NEVER;
@@ -442,7 +442,7 @@ void soft_ud_met(struct soft_qp *q, uint32_t qpn, struct soft_peer *peer,
 	d->far = (struct shm_qp *)(void *)(peer->base + area);
 	d->bell = bell;
 	d->gate_ok = 0;
-	atomic_store(&d->asked_key, 0);
+	atomic_store(&d->asked_for, 0);
 	d->state = UD_DEST_READY;
 	push(q, d);
 	trim(q);

@@ -26,7 +26,7 @@ struct place {
 	char *ptr; /* NULL: ordinary memory */
 	uint64_t addr;
 	uint32_t len;
-	uint32_t key;
+	uint32_t life;
 	_Atomic uint32_t *live;
 };
 
@@ -130,10 +130,11 @@ static struct soft_xlat *xlat(struct soft_qp *q, struct ud_dest *d,
 	struct soft_xlat *x = &d->xlat[(key >> 16) % UD_XLATS];
 
 	if (likely(x->key == key && x->live &&
-		   atomic_load_explicit(x->live, memory_order_relaxed) == key))
+		   atomic_load_explicit(x->live, memory_order_relaxed) ==
+			   x->life))
 		return x;
 	*why = soft_xlat_load(d->peer, d->pd, x, key, q->ex.qp_base.qp_num,
-			      &d->asked_key);
+			      &d->asked_for);
 	return *why ? NULL : x;
 }
 
@@ -185,7 +186,7 @@ static int places_find(struct soft_qp *q, struct ud_dest *d,
 			.ptr = x->ptr ? x->ptr + (g.addr - x->start) : NULL,
 			.addr = g.addr,
 			.len = (uint32_t)part,
-			.key = g.lkey,
+			.life = x->life,
 			.live = x->live};
 		need -= part;
 	}
@@ -199,7 +200,7 @@ static bool places_alive(const struct place *at, int n)
 
 	for (i = 0; i < n; i++)
 		if (atomic_load_explicit(at[i].live, memory_order_acquire) !=
-		    at[i].key)
+		    at[i].life)
 			return false;
 	return true;
 }

@@ -69,7 +69,7 @@ struct ud_dest {
 	struct soft_peer *peer; /* a reference */
 	struct shm_qp *far;
 	struct soft_bell *bell; /* a reference, or NULL */
-	_Atomic uint32_t asked_key;
+	_Atomic uint32_t asked_for;
 	/* while gate_ok is its gate: */
 	uint32_t gate_ok;
 	uint32_t qkey;
