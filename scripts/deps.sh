@@ -27,6 +27,7 @@ build="gcc libc6-dev make meson ninja-build pkg-config
 test="libcmocka-dev python3 g++ binutils procps clang-format-14
 	strace valgrind spin musl-tools
 	ibverbs-utils perftest qperf rdmacm-utils ucx-utils
+	python3-pyverbs
 	iproute2 tshark
 	redis-server redis-tools python3-grpcio curl socat postgresql-15
 	memcached nginx-light"
