@@ -190,6 +190,11 @@ struct dev_ops {
 	int (*reg_mr)(struct dev *dev, struct ibv_pd *pd, void *addr,
 		      size_t len, int access, int fd, uint64_t off,
 		      struct ibv_mr **mr);
+	/* The same, and requests name its memory by iova..iova+len. NULL: they
+	 * cannot. */
+	int (*reg_mr_iova)(struct dev *dev, struct ibv_pd *pd, void *addr,
+			   size_t len, uint64_t iova, int access, int fd,
+			   uint64_t off, struct ibv_mr **mr);
 	/* A zeroed region of the device's own memory, which connected peers
 	 * have mapped already; (*mr)->addr says where. It is freed with the MR.
 	 * -E2BIG: too large; -ENOMEM. NULL: the device has no such memory. */

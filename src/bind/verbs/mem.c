@@ -43,9 +43,8 @@ static int rights(unsigned access)
 	 * alone, of which the device has none. */
 	access &= ~(unsigned)(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB |
 			      IBV_ACCESS_MW_BIND);
-	/* Memory on demand, which a caller of libibverbs does not make, and
-	 * addresses that are not the program's: there are none. */
-	if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED))
+	/* a caller of libibverbs makes no memory for it */
+	if (access & IBV_ACCESS_ON_DEMAND)
 		return -EOPNOTSUPP;
 	return (int)access;
 }
@@ -61,16 +60,21 @@ static int file_of(const void *addr, size_t len, int *fd, uint64_t *off)
 }
 
 static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
-			  unsigned access)
+			  uint64_t iova, unsigned access)
 {
 	struct dev *dev = vb_dev(pd->context);
-	int fd = -1, rc, has = rights(access);
+	int fd = -1, rc,
+	    has = rights(access & ~(unsigned)IBV_ACCESS_ZERO_BASED);
 	struct ibv_mr *mr = NULL;
 	uint64_t off = 0;
 
+	if (access & IBV_ACCESS_ZERO_BASED)
+		iova = 0;
+
 	rc = has < 0 ? has : file_of(addr, len, &fd, &off);
 	if (!rc)
-		rc = dev->ops->reg_mr(dev, pd, addr, len, has, fd, off, &mr);
+		rc = dev->ops->reg_mr_iova(dev, pd, addr, len, iova, has, fd,
+					   off, &mr);
 	vb_errno(rc);
 	return mr;
 }
@@ -80,16 +84,16 @@ EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len,
 {
 	if (!vb_ours(pd->context))
 		return VB_REAL(ibv_reg_mr)(pd, addr, len, access);
-	return reg(pd, addr, len, (unsigned)access);
+	return reg(pd, addr, len, (uintptr_t)addr, (unsigned)access);
 }
 
-/* The device knows memory by its address alone. */
+/* The kernel has the device's pages lie as the program's do. */
 static struct ibv_mr *reg_iova(struct ibv_pd *pd, void *addr, size_t len,
 			       uint64_t iova, unsigned access)
 {
-	if (iova == (uintptr_t)addr)
-		return reg(pd, addr, len, access);
-	errno = EOPNOTSUPP;
+	if (!((iova ^ (uintptr_t)addr) & (WINDOW_PAGE - 1)))
+		return reg(pd, addr, len, iova, access);
+	errno = EINVAL;
 	return NULL;
 }
 

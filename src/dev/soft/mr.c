@@ -104,6 +104,11 @@ static uint32_t key_new(struct soft *s, uint32_t idx)
 	return idx << 16 | s->mr_gen[idx];
 }
 
+static bool is_moved(const struct soft_mr *m)
+{
+	return m->start != (uintptr_t)m->mr.addr;
+}
+
 /* s->lock held. */
 static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t key)
 {
@@ -120,10 +125,13 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t key)
 	shm_set(e->pd, m->pd->id);
 	shm_set(e->kind, m->fd < 0 ? SHM_MR_PLAIN
 				   : (m->near ? SHM_MR_NEAR : SHM_MR_FILE));
-	shm_set(e->start, (uintptr_t)m->mr.addr);
+	shm_set(e->start, m->start);
+	shm_set(e->at, (uintptr_t)m->mr.addr);
 	shm_set(e->len, m->mr.length);
 	shm_set(e->off, m->off);
 	s->mrs[idx] = m;
+	if (is_moved(m))
+		atomic_fetch_add(&s->moved_mrs, 1);
 	/* release: a peer that sees the life also sees the fields */
 	atomic_store_explicit(&e->life, m->life, memory_order_release);
 }
@@ -160,6 +168,7 @@ static struct soft_mr *mr_make(struct soft *s, struct ibv_pd *pd, void *addr,
 	m->mr.pd = pd;
 	m->mr.addr = addr;
 	m->mr.length = len;
+	m->start = (uintptr_t)addr;
 	m->pd = soft_pd_of(pd);
 	m->access = (uint32_t)access;
 	return m;
@@ -196,8 +205,9 @@ static void mr_free(struct soft *s, struct soft_mr *m)
 	env_free(s->env, m);
 }
 
-int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
-		int access, int fd, uint64_t off, struct ibv_mr **mr)
+int soft_reg_mr_iova(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
+		     uint64_t iova, int access, int fd, uint64_t off,
+		     struct ibv_mr **mr)
 {
 	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m;
@@ -206,9 +216,12 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 
 	if (!soft_here(s))
 		return -EPERM;
+	if (iova + len < iova)
+		return -EINVAL;
 	err = mr_new(s, pd, addr, len, access, fd, off, &m);
 	if (err)
 		return err;
+	m->start = iova;
 	pthread_mutex_lock(&s->lock);
 	err = mr_index(s, &idx);
 	if (!err) {
@@ -222,6 +235,13 @@ int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 	}
 	*mr = &m->mr;
 	return 0;
+}
+
+int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
+		int access, int fd, uint64_t off, struct ibv_mr **mr)
+{
+	return soft_reg_mr_iova(dev, pd, addr, len, (uintptr_t)addr, access, fd,
+				off, mr);
 }
 
 /* Larger ones are worth a file of their own, and so is what would fill the NIC
@@ -241,6 +261,7 @@ static int near_place(struct soft *s, struct soft_mr *m)
 	if (err)
 		return err;
 	m->mr.addr = s->base + m->off;
+	m->start = (uintptr_t)m->mr.addr;
 	if (m->off < end) /* somebody had it */
 		memset(m->mr.addr, 0, m->mr.length);
 	s->near_len += m->mr.length;
@@ -387,9 +408,11 @@ static int mr_shut(struct soft *s, const struct soft_mr *m)
 	return m->access & REMOTE_ANY || s->n_qps ? quiesce_all(s) : 0;
 }
 
-/* s->lock held. */
+/* It is over. s->lock held. */
 static void mr_sweep(struct soft *s, const struct soft_mr *m)
 {
+	if (is_moved(m))
+		atomic_fetch_sub(&s->moved_mrs, 1);
 	if (s->harsh)
 		soft_harsh_barrier(s);
 	if (m->fd >= 0)
@@ -451,6 +474,8 @@ int soft_rereg_mr(struct dev *dev, struct ibv_mr *mr, int flags,
 	err = mr_new(s, pd, addr, len, access, fd, off, &n);
 	if (err)
 		return err;
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
+		n->start = m->start;
 	pthread_mutex_lock(&s->lock);
 	err = mr_shut(s, m);
 	was = *m;

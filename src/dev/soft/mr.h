@@ -15,7 +15,8 @@ struct soft_file;
 struct soft_mr {
 	struct ibv_mr mr;
 	struct soft_pd *pd;
-	uint32_t life; /* shm_mr */
+	uint32_t life;	/* shm_mr */
+	uint64_t start; /* what requests name; else than mr.addr: it is moved */
 	uint32_t access;
 	int fd; /* -1: ordinary memory; near: the NIC file's; else file's */
 	bool near;
@@ -32,7 +33,20 @@ int soft_rereg_mr(struct dev *dev, struct ibv_mr *mr, int flags,
 		  struct ibv_pd *pd, void *addr, size_t len, int access, int fd,
 		  uint64_t off);
 int soft_quiesce_mr(struct dev *dev, struct ibv_mr *mr);
-/* Local memory: true when lkey covers it with the access asked for. */
+int soft_reg_mr_iova(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
+		     uint64_t iova, int access, int fd, uint64_t off,
+		     struct ibv_mr **mr);
+/* This process's address for one that a request names by the key. */
+static inline uint64_t soft_mr_here(const struct soft *s, uint32_t key,
+				    uint64_t addr)
+{
+	const struct soft_mr *m = s->mrs[key >> 16];
+
+	return m && m->mr.lkey == key ? addr - m->start + (uintptr_t)m->mr.addr
+				      : addr;
+}
+
+/* Local memory, by its address here: true when lkey covers it with the access asked for. */
 static inline bool soft_mr_local(const struct soft *s, const struct soft_pd *pd,
 				 uint32_t lkey, uint64_t addr, uint64_t len,
 				 uint32_t access)

@@ -157,6 +157,7 @@ static const struct dev_ops soft_ops = {
 	.alloc_pd = soft_alloc_pd,
 	.dealloc_pd = soft_dealloc_pd,
 	.reg_mr = soft_reg_mr,
+	.reg_mr_iova = soft_reg_mr_iova,
 	.new_mr = soft_new_mr,
 	.dereg_mr = soft_dereg_mr,
 	.rereg_mr = soft_rereg_mr,

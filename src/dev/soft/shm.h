@@ -77,12 +77,13 @@ struct shm_mr {
 	uint32_t access;
 	uint32_t pd;
 	uint32_t kind;
-	uint64_t start; /* the owner's virtual address */
+	uint64_t start; /* the address that requests name */
 	uint64_t len;
 	uint64_t off; /* of start in the file */
 	uint32_t key; /* lkey and rkey */
 	uint32_t unused;
-	uint64_t reserved[2];
+	uint64_t at; /* the owner's virtual address of start */
+	uint64_t reserved[1];
 };
 
 #define SHM_MR_OFF (128ull * 1024)

@@ -133,6 +133,12 @@ static bool plain_read(int fd, uint64_t at, void *dst, size_t len)
 	return !len;
 }
 
+/* Where it is in the peer's own memory. */
+static inline uint64_t plain_at(const struct soft_xlat *x, uint64_t addr)
+{
+	return x->at + (addr - x->start);
+}
+
 /* Puts bytes into mapped or ordinary memory of the peer. */
 static bool put_body(struct soft_qp *q, const struct soft_xlat *x,
 		     uint64_t addr, const void *src, size_t len)
@@ -141,7 +147,7 @@ static bool put_body(struct soft_qp *q, const struct soft_xlat *x,
 		soft_copy_body(x->ptr + (addr - x->start), src, len);
 		return true;
 	}
-	return plain_write(q->peer->mem_fd, addr, src, len);
+	return plain_write(q->peer->mem_fd, plain_at(x, addr), src, len);
 }
 
 static bool put_tail(struct soft_qp *q, const struct soft_xlat *x,
@@ -151,7 +157,7 @@ static bool put_tail(struct soft_qp *q, const struct soft_xlat *x,
 		soft_copy_tail(x->ptr + (addr - x->start), src, len);
 		return true;
 	}
-	return plain_write(q->peer->mem_fd, addr, src, len);
+	return plain_write(q->peer->mem_fd, plain_at(x, addr), src, len);
 }
 
 /* Pieces on their way into one range. at: where the next bytes go; the word
@@ -339,7 +345,8 @@ static int do_read(struct soft_qp *q, const struct ibv_send_wr *wr,
 		if (likely(x->ptr))
 			soft_copy_body(dst, x->ptr + (addr - x->start),
 				       g->length);
-		else if (!plain_read(q->peer->mem_fd, addr, dst, g->length))
+		else if (!plain_read(q->peer->mem_fd, plain_at(x, addr), dst,
+				     g->length))
 			return IBV_WC_REM_OP_ERR;
 		addr += g->length;
 	}

@@ -125,6 +125,7 @@ int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
 	in_key = shm_once(e->key);
 	x->access = shm_once(e->access);
 	x->start = shm_once(e->start);
+	x->at = shm_once(e->at);
 	x->len = shm_once(e->len);
 	in_pd = shm_once(e->pd);
 	kind = shm_once(e->kind);

@@ -267,10 +267,18 @@ static void op_recv_end(void *o, int status, uint32_t len,
 static bool op_check(void *o, uint32_t rkey, uint64_t va, uint64_t len,
 		     int access)
 {
-	const struct soft_qp *q = ((struct soft_link_qp *)o)->q;
+	struct soft_link_qp *l = o;
+	const struct soft_qp *q = l->q;
+	uint64_t at = soft_mr_here(q->s, rkey, va);
 
+	l->moved = at - va;
 	/* a key is both: what is asked for is a remote right */
-	return soft_mr_local(q->s, q->pd, rkey, va, len, (uint32_t)access);
+	return soft_mr_local(q->s, q->pd, rkey, at, len, (uint32_t)access);
+}
+
+static void *moved(const struct soft_link_qp *l, uint64_t va)
+{
+	return soft_ptr(va + l->moved);
 }
 
 static void op_write(void *o, uint64_t va, const uint8_t *src, size_t len,
@@ -278,9 +286,9 @@ static void op_write(void *o, uint64_t va, const uint8_t *src, size_t len,
 {
 	dma_begin();
 	if (last)
-		soft_copy_all(soft_ptr(va), src, len);
+		soft_copy_all(moved(o, va), src, len);
 	else
-		soft_copy_body(soft_ptr(va), src, len);
+		soft_copy_body(moved(o, va), src, len);
 	dma_end();
 }
 
@@ -289,14 +297,14 @@ static void op_read(void *o, uint64_t va, uint8_t *dst, size_t len)
 	/* acquire: as in do_read() of exec/exec.c */
 	fence_acquire();
 	dma_begin();
-	soft_copy_body(dst, soft_ptr(va), len);
+	soft_copy_body(dst, moved(o, va), len);
 	dma_end();
 }
 
 static uint64_t op_atomic(void *o, uint64_t va, bool swaps, uint64_t compare,
 			  uint64_t swap_add)
 {
-	_Atomic uint64_t *word = soft_ptr(va);
+	_Atomic uint64_t *word = moved(o, va);
 
 	if (!swaps)
 		return atomic_fetch_add(word, swap_add);

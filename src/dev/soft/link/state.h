@@ -26,6 +26,7 @@ struct soft_link_qp {
 	struct soft_qp *q;
 	struct soft_link *link;
 	struct udp_path path;
+	uint64_t moved; /* add it to what the last op_check() was asked about */
 	uint32_t dest_qpn; /* q->attr's, which needs q->lock */
 	uint64_t deadline;
 	/* its carrier: a connection, or NULL: datagrams, or none yet; q->lock */

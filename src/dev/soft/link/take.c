@@ -39,6 +39,7 @@ int link_take_put(struct soft_qp *q, const struct shm_slot *slot, uint64_t at,
 	const struct soft_srq *r = q->srq;
 	uint32_t most = r ? r->sges : q->rq_sges, i;
 	uint32_t n = shm_once(slot->num_sge);
+	uint64_t to;
 	struct shm_sge g;
 	size_t part;
 
@@ -49,11 +50,12 @@ int link_take_put(struct soft_qp *q, const struct shm_slot *slot, uint64_t at,
 			continue;
 		}
 		part = g.len - at < len ? g.len - at : len;
-		if (!soft_mr_local(q->s, r ? r->pd : q->pd, g.lkey, g.addr + at,
-				   part, IBV_ACCESS_LOCAL_WRITE))
+		to = soft_mr_here(q->s, g.lkey, g.addr + at);
+		if (!soft_mr_local(q->s, r ? r->pd : q->pd, g.lkey, to, part,
+				   IBV_ACCESS_LOCAL_WRITE))
 			return IBV_WC_LOC_PROT_ERR;
 		dma_begin();
-		soft_copy_body(soft_ptr(g.addr + at), src, part);
+		soft_copy_body(soft_ptr(to), src, part);
 		dma_end();
 		src += part;
 		len -= part;

@@ -337,7 +337,7 @@ static void serve_memory(struct soft *s, const struct msg *q,
 	struct msg *r = &c->out.m;
 	uint64_t n = q->op == MSG_WRITE ? len : q->len;
 	_Atomic uint64_t *word;
-	uint64_t start;
+	uint64_t start, at;
 
 	r->status = -ENOTCONN;
 	if (!gate_open(s, q))
@@ -345,15 +345,16 @@ static void serve_memory(struct soft *s, const struct msg *q,
 	r->status = -EACCES;
 	if (!m || m->pd->id != q->pd || (m->access & q->access) != q->access)
 		return;
-	start = (uintptr_t)m->mr.addr;
+	start = m->start;
 	if (n > MSG_DATA || n > m->mr.length || q->addr < start ||
 	    q->addr - start > m->mr.length - n)
 		return;
 	r->status = 0;
-	word = soft_ptr(q->addr);
+	at = soft_mr_here(s, q->key, q->addr);
+	word = soft_ptr(at);
 	/* What is registered may have been unmapped since: an error, no
 	 * signal. */
-	r->status = self_touch(q->addr, n, q->op == MSG_WRITE ? data : NULL,
+	r->status = self_touch(at, n, q->op == MSG_WRITE ? data : NULL,
 			       c->out.data);
 	if (r->status)
 		return;

@@ -30,6 +30,7 @@ struct soft_xlat {
 	uint32_t life;
 	uint32_t access;
 	uint64_t start;
+	uint64_t at; /* of start in its owner */
 	uint64_t len;
 	char *ptr;		/* NULL: ordinary memory */
 	_Atomic uint32_t *live; /* NULL: empty */

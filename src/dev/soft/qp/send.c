@@ -252,22 +252,70 @@ static __attribute__((noinline)) int post_serial(struct soft_qp *q,
 	return err;
 }
 
-int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
-		   struct ibv_send_wr **bad)
+/* relaxed: the caller that names such a region has seen it registered */
+static inline bool any_moved(const struct soft_qp *q)
 {
-	struct soft_qp *q = soft_qp_of(qp);
+	return atomic_load_explicit(&q->s->moved_mrs, memory_order_relaxed);
+}
+
+static int post(struct soft_qp *q, struct ibv_send_wr *wr,
+		struct ibv_send_wr **bad)
+{
 	int err = 0;
 
-	if (unlikely(!soft_here(q->s))) {
-		*bad = wr;
-		return EPERM;
-	}
 	soft_lock(&q->lock);
 	if (unlikely(!post_known(q, wr)))
 		err = q->flags & DEV_QP_SERIAL ? post_serial(q, wr, bad)
 					       : post_all(q, wr, bad);
 	soft_unlock(&q->lock);
 	return err;
+}
+
+/* Pieces by their addresses here, which all that carries out requests means. */
+static void sges_here(const struct soft_qp *q, const struct ibv_send_wr *wr,
+		      struct ibv_sge *sge)
+{
+	for (int i = 0; i < wr->num_sge; i++) {
+		sge[i] = wr->sg_list[i];
+		sge[i].addr = soft_mr_here(q->s, sge[i].lkey, sge[i].addr);
+	}
+}
+
+/* While there are regions that are moved. */
+static __attribute__((noinline, cold)) int post_moved(struct soft_qp *q,
+						      struct ibv_send_wr *wr,
+						      struct ibv_send_wr **bad)
+{
+	struct ibv_sge sge[SOFT_SGE_MAX];
+	struct ibv_send_wr one, *which;
+	int err = 0;
+
+	for (; wr && !err; wr = wr->next) {
+		one = *wr;
+		one.next = NULL;
+		*bad = wr;
+		if (!(wr->send_flags & IBV_SEND_INLINE) &&
+		    wr->num_sge <= (int)SOFT_SGE_MAX) {
+			sges_here(q, wr, sge);
+			one.sg_list = sge;
+		}
+		err = post(q, &one, &which);
+	}
+	return err;
+}
+
+int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		   struct ibv_send_wr **bad)
+{
+	struct soft_qp *q = soft_qp_of(qp);
+
+	if (unlikely(!soft_here(q->s))) {
+		*bad = wr;
+		return EPERM;
+	}
+	if (unlikely(any_moved(q)))
+		return post_moved(q, wr, bad);
+	return post(q, wr, bad);
 }
 
 /* Before any of them is carried out: is there a state, are there places, does
@@ -302,10 +350,14 @@ int soft_post_all_held(struct soft_qp *q, struct ibv_send_wr *wr, uint32_t n)
 int soft_post_all(struct ibv_qp *qp, struct ibv_send_wr *wr, uint32_t n)
 {
 	struct soft_qp *q = soft_qp_of(qp);
+	struct ibv_send_wr *one;
 	int err;
 
 	if (unlikely(!soft_here(q->s)))
 		return EPERM;
+	for (one = wr; unlikely(any_moved(q)) && one; one = one->next)
+		if (!(one->send_flags & IBV_SEND_INLINE))
+			sges_here(q, one, one->sg_list);
 	soft_lock(&q->lock);
 	err = soft_post_all_held(q, wr, n);
 	soft_unlock(&q->lock);

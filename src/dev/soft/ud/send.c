@@ -184,7 +184,7 @@ static int places_find(struct soft_qp *q, struct ud_dest *d,
 			return IBV_WC_LOC_PROT_ERR;
 		at[(*n_at)++] = (struct place){
 			.ptr = x->ptr ? x->ptr + (g.addr - x->start) : NULL,
-			.addr = g.addr,
+			.addr = x->at + (g.addr - x->start),
 			.len = (uint32_t)part,
 			.life = x->life,
 			.live = x->live};
