@@ -170,7 +170,7 @@ def test_high_numbers():
     echo(HIGH, ['stream'], 30)
 
 
-# A program of another C library, whose loader takes no library of glibc's.
+# The loader of another C library takes no library of glibc's.
 MUSL = """
 #include <arpa/inet.h>
 #include <stdlib.h>

@@ -254,10 +254,13 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stops),	  cmocka_unit_test(test_late),
-		cmocka_unit_test(test_unsaid),	  cmocka_unit_test(test_owed),
+		cmocka_unit_test(test_stops),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_unsaid),
+		cmocka_unit_test(test_owed),
 		cmocka_unit_test(test_destroyed),
-		cmocka_unit_test(test_used_again), cmocka_unit_test(test_many),
+		cmocka_unit_test(test_used_again),
+		cmocka_unit_test(test_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
