@@ -25,7 +25,7 @@ while True:
     threading.Thread(target=serve, args=listener.accept()[:1],
                      daemon=True).start()
 """
-# "N": so many requests of 4 bytes; "dup": back to TCP; "fork": a child connects.
+# "N": so many requests of 4 bytes; "back": to TCP; "fork": a child connects.
 CLIENT = """
 import os, socket, sys
 def dial():
@@ -39,8 +39,8 @@ parent = os.getpid()
 forks = 0
 for line in sys.stdin:
     word = line.strip()
-    if word == 'dup':
-        os.close(os.dup(s.fileno()))
+    if word == 'back':
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 2)
     elif word == 'fork':
         forks += 1
         if not os.fork():
@@ -163,10 +163,10 @@ def on_a_stream():
             raise Failure(text)
         client.resume()
         told = time.monotonic()
-        ends.tell(client, 'dup')
+        ends.tell(client, 'back')
         back = one(pid=client.pid)
         if (back['carrier'], back['demotions'], back['reason']) != \
-                ('tcp', 1, 'fcntl(F_DUPFD)') or \
+                ('tcp', 1, 'SO_RCVLOWAT') or \
                 time.monotonic() - back['since_s'] < told:
             raise Failure(f'{back}')
         case.until('the way back of the server', lambda: one(

@@ -249,7 +249,7 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [
 P = ctypes.c_void_p
 page = libc.mmap(None, 3 * 4096, 3, 34, -1, 0)
 readable, gone = page + 4096, page + 2 * 4096
-assert not libc.mprotect(P(readable), 4096, 1) and not libc.munmap(P(gone), 4096)
+assert not libc.mprotect(P(readable), 4096, 1) and not libc.mprotect(P(gone), 4096, 0)
 def call(name, *args):
     ctypes.set_errno(0)
     say(name, getattr(libc, name)(*args), ctypes.get_errno())

@@ -161,7 +161,7 @@ static struct skein_mcast_attr attr_of(struct member *m,
 		.rank = rank,
 		.block_size = BLOCK,
 		/* Sanitizers and a loaded machine are no failure. */
-		.open_timeout_ns = SKEIN_S(60),
+		.open_timeout_ns = patience_ns(60),
 		.member_timeout_ns = SKEIN_S(30),
 		.ops = {.incoming = on_incoming,
 			.block = on_block,
