@@ -203,8 +203,8 @@ struct dev_ops {
 	/* After it has returned, no peer is still reading or writing. */
 	int (*dereg_mr)(struct dev *dev, struct ibv_mr *mr);
 	/* mr becomes the region that reg_mr() would make, and keeps its keys;
-	 * on an error it stays as it is. flags: IBV_REREG_MR_CHANGE_*; what they do
-	 * not name is not read. */
+	 * on an error it stays as it is. flags: IBV_REREG_MR_CHANGE_*; what
+	 * they do not name is not read. */
 	int (*rereg_mr)(struct dev *dev, struct ibv_mr *mr, int flags,
 			struct ibv_pd *pd, void *addr, size_t len, int access,
 			int fd, uint64_t off);

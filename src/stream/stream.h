@@ -124,8 +124,8 @@ bool stream_accepted(const struct stream *s);
 int stream_switch(struct stream *s, uint64_t offset);
 
 /* Returns bytes taken, that is placed in the peer's ring; -EAGAIN, -EFAULT
- * (host.reads), or the error that broke the stream. Each byte is copied once here, and once by the
- * device. */
+ * (host.reads), or the error that broke the stream. Each byte is copied once
+ * here, and once by the device. */
 ssize_t stream_write(struct stream *s, const struct iovec *iov, int n);
 /* The same without the first copy (RR-Compound, IV-F): the caller writes up to
  * *room bytes at *buf, then commits them; nothing else is written to the stream

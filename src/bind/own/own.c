@@ -9,13 +9,18 @@
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define OWN_MAX 65536u
 /* No higher than this begins: the kernel's table reaches up to the highest
  * number, and fork() copies it. Below select()'s 1024: programs poll some. */
 #define FROM_MAX 768
+
+/* The C library's other names of fcntl() and close(). A preloaded library stands
+ * in front of the usual ones and of syscall(), and its own calls of them, under
+ * a lock maybe, must not come back to it. */
+int libc_fcntl(int fd, int cmd, ...) __asm__("__fcntl");
+int libc_close(int fd) __asm__("__close");
 
 static struct {
 	_Atomic uint64_t words[OWN_MAX / 64]; /* a bit for each number */
@@ -59,10 +64,9 @@ int own_keep(int fd)
 	if (fd < 0)
 		return fd;
 	if (fd < from()) {
-		/* Not by fcntl() and close(): they may be ours, too. */
-		high = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, from());
+		high = libc_fcntl(fd, F_DUPFD_CLOEXEC, from());
 		if (high >= 0) {
-			syscall(SYS_close, fd);
+			libc_close(fd);
 			fd = high;
 		}
 	}
