@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 10u
+#define SHM_VERSION 11u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -215,16 +215,19 @@ enum shm_armed {
 	SHM_ARMED_SOLICITED,
 	SHM_ARMED_FIRED, /* an event; its count is added next */
 	SHM_ARMED_STATE = (1 << 3) - 1,
-	/* Above the state: how often it was fired, over all CQs that the page
-	 * had. */
-	SHM_ARMED_EVENT = 1 << 3,
 };
+
+/* Above the state: how many CQs the page had, and how often they were fired, all
+ * of them. */
+#define SHM_ARMED_LIFE (1ull << 3)
+#define SHM_ARMED_LIVES (0xffffffffull * SHM_ARMED_LIFE)
+#define SHM_ARMED_EVENT (1ull << 35)
 
 #define SHM_CQ_GROUP 64u
 #define SHM_CQ_GROUPS (SHM_QP_MAX / SHM_CQ_GROUP)
 
 struct shm_cq {
-	_Atomic uint32_t armed;
+	_Atomic uint64_t armed;
 	/* Event n has its count in the channel: bit n % 32 has changed once
 	 * more. The thread that has added the count writes it. */
 	_Atomic uint32_t counted;

@@ -60,7 +60,8 @@ static uint32_t fire(void)
 	uint32_t event;
 
 	assert_int_equal(ibv_req_notify_cq(b.cq, 0), 0);
-	assert_int_equal(soft_bell_claim(cq()->shm, true, &event),
+	assert_int_equal(soft_bell_claim(cq()->shm, soft_bell_life(cq()->shm),
+					 true, &event),
 			 SOFT_BELL_OURS);
 	return event;
 }
@@ -192,7 +193,9 @@ static void test_used_again(void **state)
 			 0);
 	page = soft_cq_of(other)->shm;
 	ibv_req_notify_cq(other, 0);
-	assert_int_equal(soft_bell_claim(page, true, &late), SOFT_BELL_OURS);
+	assert_int_equal(soft_bell_claim(page, soft_bell_life(page), true,
+					 &late),
+			 SOFT_BELL_OURS);
 	env_bell(b.ch->fd);
 	assert_int_equal(b.dev->ops->get_cq_event(b.dev, b.ch, &got), 0);
 	assert_ptr_equal(got, other);
@@ -216,6 +219,58 @@ static void test_used_again(void **state)
 	rig_unpair(&a, &b);
 }
 
+/* A thread has completed a receive and not rung yet; its owner destroys the CQ and
+ * makes another one there, on another channel. The thread takes no event of it.
+ */
+static void test_rings_late(void **state)
+{
+	struct ibv_comp_channel *first;
+	struct ibv_cq *other, *got;
+	struct shm_cq *page;
+	uint64_t life;
+	uint32_t no;
+	int i;
+
+	rig_pair(&a, &b, NULL);
+	assert_int_equal(b.dev->ops->create_comp_channel(b.dev, &first), 0);
+	for (i = 0; i < 40; i++) {
+		assert_int_equal(b.dev->ops->create_cq(b.dev, 8, NULL, first,
+						       &other),
+				 0);
+		page = soft_cq_of(other)->shm;
+		life = soft_bell_life(page);
+		if (i % 2) /* it goes while it is armed */
+			ibv_req_notify_cq(other, 0);
+		assert_int_equal(b.dev->ops->destroy_cq(b.dev, other), 0);
+		assert_false(soft_bell_ring(page, first->fd, life, true));
+		assert_int_equal(
+			b.dev->ops->create_cq(b.dev, 8, NULL, b.ch, &other), 0);
+		assert_ptr_equal(soft_cq_of(other)->shm, page);
+		ibv_req_notify_cq(other, 0);
+		assert_false(soft_bell_ring(page, first->fd, life, true));
+		assert_int_equal(b.dev->ops->get_cq_event(b.dev, first, &got),
+				 -EAGAIN);
+		assert_false(readable(0));
+		soft_cq_fire(soft_cq_of(other));
+		assert_true(readable(0));
+		assert_int_equal(b.dev->ops->get_cq_event(b.dev, b.ch, &got),
+				 0);
+		assert_ptr_equal(got, other);
+		b.dev->ops->ack_cq_events(b.dev, got, 1);
+		/* Nor what is under way there. */
+		ibv_req_notify_cq(other, 0);
+		assert_int_equal(soft_bell_claim(page, soft_bell_life(page),
+						 true, &no),
+				 SOFT_BELL_OURS);
+		assert_false(soft_bell_ring(page, first->fd, life, true));
+		soft_bell_count(page, b.ch->fd, no);
+		assert_int_equal(b.dev->ops->destroy_cq(b.dev, other), 0);
+		assert_false(readable(0));
+	}
+	assert_int_equal(b.dev->ops->destroy_comp_channel(b.dev, first), 0);
+	rig_unpair(&a, &b);
+}
+
 /* --- many at once --------------------------------------------------------- */
 
 static _Atomic bool over;
@@ -223,7 +278,8 @@ static _Atomic bool over;
 static void *ringer(void *arg)
 {
 	while (!atomic_load(&over)) {
-		if (soft_bell_ring(cq()->shm, b.ch->fd, true))
+		if (soft_bell_ring(cq()->shm, b.ch->fd,
+				   soft_bell_life(cq()->shm), true))
 			soft_bells_ask(cq()->s);
 		sched_yield();
 	}
@@ -260,6 +316,7 @@ int main(void)
 		cmocka_unit_test(test_owed),
 		cmocka_unit_test(test_destroyed),
 		cmocka_unit_test(test_used_again),
+		cmocka_unit_test(test_rings_late),
 		cmocka_unit_test(test_many),
 	};
 

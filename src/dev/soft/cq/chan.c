@@ -17,6 +17,11 @@
  * thread that goes on later, or one that died behind its count, makes the
  * channel readable once more, and get_cq_event() returns the CQ for that.
  * tests/model/chan.pml.
+ *
+ * A thread rings behind the completion. By then the owner may have polled it,
+ * destroyed the CQ, and made another in its page, on another channel: what such
+ * a thread takes would be lost there. So a CQ has a life, beside its armed word;
+ * the thread reads it before it completes the receive, and fires no other.
  */
 #include "dev/soft/cq/cq.h"
 
@@ -79,22 +84,25 @@ int soft_destroy_chan(struct dev *dev, struct ibv_comp_channel *ch)
 #define BELL_PATIENCE_HARSH_NS 1000000000ull
 
 /* Those of the last 32 events that have no count yet, each at its bit. */
-static uint32_t uncounted(uint32_t armed, uint32_t counted)
+static uint32_t uncounted(uint64_t armed, uint32_t counted)
 {
-	uint32_t n = armed / SHM_ARMED_EVENT; /* 0 to n - 1 were fired */
+	/* 0 to n - 1 were fired */
+	uint32_t n = (uint32_t)(armed / SHM_ARMED_EVENT);
 	uint32_t all = (1u << n % 32) - 1;
 
 	return (n / 32 % 2 ? ~all : all) ^ counted;
 }
 
-enum soft_bell_found soft_bell_claim(struct shm_cq *cq, bool solicited,
-				     uint32_t *event)
+enum soft_bell_found soft_bell_claim(struct shm_cq *cq, uint64_t life,
+				     bool solicited, uint32_t *event)
 {
-	uint32_t was = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+	uint64_t was = atomic_load_explicit(&cq->armed, memory_order_relaxed);
 	uint32_t n;
 
 	do {
-		n = was / SHM_ARMED_EVENT;
+		if ((was & SHM_ARMED_LIVES) != life)
+			return SOFT_BELL_NONE;
+		n = (uint32_t)(was / SHM_ARMED_EVENT);
 		switch (was & SHM_ARMED_STATE) {
 		case SHM_ARMED_SOLICITED:
 			if (!solicited)
@@ -114,7 +122,8 @@ enum soft_bell_found soft_bell_claim(struct shm_cq *cq, bool solicited,
 			return SOFT_BELL_NONE;
 		}
 	} while (!atomic_compare_exchange_strong(
-		&cq->armed, &was, (n + 1) * SHM_ARMED_EVENT + SHM_ARMED_FIRED));
+		&cq->armed, &was,
+		(n + 1) * SHM_ARMED_EVENT + life + SHM_ARMED_FIRED));
 	*event = n;
 	return SOFT_BELL_OURS;
 }
@@ -127,12 +136,12 @@ void soft_bell_count(struct shm_cq *cq, int fd, uint32_t event)
 				  memory_order_release);
 }
 
-bool soft_bell_ring(struct shm_cq *cq, int fd, bool solicited)
+bool soft_bell_ring(struct shm_cq *cq, int fd, uint64_t life, bool solicited)
 {
 	enum soft_bell_found found;
 	uint32_t event;
 
-	found = soft_bell_claim(cq, solicited, &event);
+	found = soft_bell_claim(cq, life, solicited, &event);
 	if (found == SOFT_BELL_OURS)
 		soft_bell_count(cq, fd, event);
 	return unlikely(found == SOFT_BELL_UNDER_WAY);
@@ -140,7 +149,8 @@ bool soft_bell_ring(struct shm_cq *cq, int fd, bool solicited)
 
 void soft_cq_ring(struct soft_cq *c, bool solicited)
 {
-	if (soft_bell_ring(c->shm, c->ex.channel->fd, solicited))
+	if (soft_bell_ring(c->shm, c->ex.channel->fd, soft_bell_life(c->shm),
+			   solicited))
 		soft_bells_ask(c->s);
 }
 
@@ -162,7 +172,7 @@ static bool take_count(int fd)
 
 static bool take_one(struct soft_cq *cq)
 {
-	uint32_t was = atomic_load(&cq->shm->armed);
+	uint64_t was = atomic_load(&cq->shm->armed);
 
 	do {
 		if ((was & SHM_ARMED_STATE) != SHM_ARMED_FIRED)
@@ -202,8 +212,9 @@ static struct soft_cq *take_fired(struct soft_chan *c)
 
 void soft_cq_arm(struct soft_cq *c, uint32_t want)
 {
-	uint32_t was = atomic_load(&c->shm->armed), state;
+	uint64_t was = atomic_load(&c->shm->armed);
 	bool locked = false;
+	uint32_t state;
 
 	do {
 		state = was & SHM_ARMED_STATE;
@@ -250,13 +261,28 @@ void soft_chan_join(struct soft_cq *c, struct soft_chan *chan)
 	pthread_mutex_unlock(&chan->lock);
 }
 
+/* Nobody fires this CQ any more, whoever still holds its page. The events are
+ * counted on. Returns what take_one() would. */
+static bool life_ends(struct shm_cq *cq)
+{
+	uint64_t was = atomic_load(&cq->armed), life;
+
+	do {
+		life = (was + SHM_ARMED_LIFE) & SHM_ARMED_LIVES;
+	} while (!atomic_compare_exchange_weak(&cq->armed, &was,
+					       was / SHM_ARMED_EVENT *
+							       SHM_ARMED_EVENT +
+						       life + SHM_ARMED_NOT));
+	return (was & SHM_ARMED_STATE) == SHM_ARMED_FIRED;
+}
+
 void soft_chan_leave(struct soft_cq *c)
 {
 	struct soft_chan *chan = c->chan;
 	int64_t n;
 
 	pthread_mutex_lock(&chan->lock);
-	n = (int64_t)c->owed + c->spare + take_one(c);
+	n = (int64_t)c->owed + c->spare + life_ends(c->shm);
 	n -= __builtin_popcount(uncounted_of(c) & ~c->bell_before);
 	for (; n > 0 && take_count(chan->ch.fd); n--)
 		;

@@ -63,8 +63,7 @@ int soft_create_cq(struct dev *dev, int cqe, void *cq_context,
 	err = soft_arena_alloc(s, SOFT_ARENA_CQ, SHM_PAGE, &c->page[0]);
 	if (!err) {
 		c->shm = (struct shm_cq *)(void *)(s->base + c->page[0]);
-		/* its events are counted on */
-		atomic_fetch_and(&c->shm->armed, ~(uint32_t)SHM_ARMED_STATE);
+		/* The first line is as soft_chan_leave() left it. */
 		memset((char *)c->shm + SHM_LINE, 0, SHM_PAGE - SHM_LINE);
 		list_add_tail(&s->cqs, &c->link);
 		if (ch)

@@ -137,12 +137,20 @@ enum soft_bell_found {
 	SOFT_BELL_OURS,	     /* the caller has fired it, and has to count it */
 	SOFT_BELL_UNDER_WAY, /* another has, and has not counted it yet */
 };
-/* Rings if cq is armed for this. True: an event is under way; the caller asks
- * the owner's control thread to look at it. */
-bool soft_bell_ring(struct shm_cq *cq, int fd, bool solicited);
+/* Which of the CQs that the page had it is. Who completes a receive looks before
+ * he does: then its owner may destroy the CQ and make another one there. */
+static inline uint64_t soft_bell_life(const struct shm_cq *cq)
+{
+	/* relaxed: a release makes the receive the owner's behind it */
+	return atomic_load_explicit(&cq->armed, memory_order_relaxed) &
+	       SHM_ARMED_LIVES;
+}
+/* Rings if cq is armed for this, and in that life. True: an event is under way;
+ * the caller asks the owner's control thread to look at it. */
+bool soft_bell_ring(struct shm_cq *cq, int fd, uint64_t life, bool solicited);
 /* Its two halves: event is written and read where it is SOFT_BELL_OURS. */
-enum soft_bell_found soft_bell_claim(struct shm_cq *cq, bool solicited,
-				     uint32_t *event);
+enum soft_bell_found soft_bell_claim(struct shm_cq *cq, uint64_t life,
+				     bool solicited, uint32_t *event);
 void soft_bell_count(struct shm_cq *cq, int fd, uint32_t event);
 /* The same for a CQ of this process, which has a channel. */
 void soft_cq_ring(struct soft_cq *c, bool solicited);

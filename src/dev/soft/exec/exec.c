@@ -430,6 +430,7 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 {
 	bool imm = wr->opcode == IBV_WR_SEND_WITH_IMM ||
 		   wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	uint64_t life = q->far_bell < 0 ? 0 : soft_bell_life(q->far_cq);
 
 	slot->status = (uint32_t)status;
 	slot->byte_len = (uint32_t)len;
@@ -458,7 +459,7 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 	if (q->far_bell < 0)
 		return;
 	if (unlikely(q->harsh)) {
-		soft_harsh_bell(q, q->far_cq, q->far_bell,
+		soft_harsh_bell(q, q->far_cq, q->far_bell, life,
 				(wr->send_flags & IBV_SEND_SOLICITED) ||
 					status != IBV_WC_SUCCESS);
 		return;
@@ -467,7 +468,7 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 	 * before the look at the armed word. Without it both sides could miss
 	 * each other, and a sleeper sleeps on. */
 	fence_full();
-	if (soft_bell_ring(q->far_cq, q->far_bell,
+	if (soft_bell_ring(q->far_cq, q->far_bell, life,
 			   (wr->send_flags & IBV_SEND_SOLICITED) ||
 				   status != IBV_WC_SUCCESS))
 		soft_ring(q);

@@ -170,14 +170,14 @@ void soft_harsh_post(struct soft_qp *q, struct soft_wqe *w)
 /* It is decided now whether the completion makes an event, as anywhere else;
  * only its count comes late. */
 void soft_harsh_bell(struct soft_qp *q, struct shm_cq *cq, int fd,
-		     bool solicited)
+		     uint64_t life, bool solicited)
 {
 	struct soft_harsh_qp *hq = q->harsh;
 	uint32_t event;
 
 	/* as in finish_slot(): the receive before the look at the word */
 	fence_full();
-	if (soft_bell_claim(cq, solicited, &event) != SOFT_BELL_OURS)
+	if (soft_bell_claim(cq, life, solicited, &event) != SOFT_BELL_OURS)
 		return; /* none, or its time is set */
 	soft_harsh_hush(q);
 	hq->bell_cq = cq;
@@ -205,7 +205,8 @@ void soft_harsh_cq_bell(struct soft_cq *c, bool solicited)
 	uint64_t rng = c->s->harsh->seed + c->tail, due;
 	uint32_t event;
 
-	if (soft_bell_claim(c->shm, solicited, &event) != SOFT_BELL_OURS)
+	if (soft_bell_claim(c->shm, soft_bell_life(c->shm), solicited,
+			    &event) != SOFT_BELL_OURS)
 		return; /* none, or its time is set */
 	if (atomic_load(&c->late_ns) != ENV_NEVER) /* an earlier one's */
 		soft_bell_count(c->shm, c->ex.channel->fd, c->late_event);

@@ -132,7 +132,7 @@ void soft_harsh_no_file(struct soft_qp *q, int status);
 void soft_harsh_hush(struct soft_qp *q);
 /* finish_slot()'s event, later. */
 void soft_harsh_bell(struct soft_qp *q, struct shm_cq *cq, int fd,
-		     bool solicited);
+		     uint64_t life, bool solicited);
 /* The event of a completion in c's ring, later; c->lock held. */
 void soft_harsh_cq_bell(struct soft_cq *c, bool solicited);
 /* When it returns no step of this device is inside local memory; s->lock

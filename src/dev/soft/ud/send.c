@@ -285,6 +285,7 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 {
 	bool void_it = d->srq && status == IBV_WC_WR_FLUSH_ERR;
 	struct shm_slot *slot = soft_ud_slot(d, n);
+	uint64_t life = d->bell ? soft_bell_life(d->cq) : 0;
 
 	slot->status = (uint32_t)status;
 	slot->byte_len = m->len + DEV_GRH;
@@ -307,12 +308,13 @@ static void finish(struct soft_qp *q, struct ud_dest *d, uint64_t pos,
 	if (!d->bell)
 		return;
 	if (q->harsh) {
-		soft_harsh_bell(q, d->cq, d->bell->fd, m->solicited || status);
+		soft_harsh_bell(q, d->cq, d->bell->fd, life,
+				m->solicited || status);
 		return;
 	}
 	/* Pairs with the exchange in req_notify_cq(), as in finish_slot(). */
 	fence_full();
-	if (soft_bell_ring(d->cq, d->bell->fd, m->solicited || status))
+	if (soft_bell_ring(d->cq, d->bell->fd, life, m->solicited || status))
 		ring(d);
 }
 
