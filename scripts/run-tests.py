@@ -355,7 +355,7 @@ def main(argv):
     begun = time.monotonic()
     before = cpu_s()
     entries, status, is_late = run_meson(options, tests,
-                                         cores + (cores + 1) // 2)
+                                         3 * cores)
     take(tests, entries, status, is_late)
     took = max(time.monotonic() - begun, 1e-3)
     busy = (cpu_s() - before) / took / cores

@@ -261,7 +261,7 @@ void soft_chan_join(struct soft_cq *c, struct soft_chan *chan)
 	pthread_mutex_unlock(&chan->lock);
 }
 
-/* Nobody fires this CQ any more, whoever still holds its page. The events are
+/* No thread fires this CQ any more. The events are
  * counted on. Returns what take_one() would. */
 static bool life_ends(struct shm_cq *cq)
 {

@@ -137,8 +137,8 @@ enum soft_bell_found {
 	SOFT_BELL_OURS,	     /* the caller has fired it, and has to count it */
 	SOFT_BELL_UNDER_WAY, /* another has, and has not counted it yet */
 };
-/* Which of the CQs that the page had it is. Who completes a receive looks before
- * he does: then its owner may destroy the CQ and make another one there. */
+/* Which of the CQs that the page had it is. A thread looks before it completes a
+ * receive: then the owner may destroy the CQ and make another one there. */
 static inline uint64_t soft_bell_life(const struct shm_cq *cq)
 {
 	/* relaxed: a release makes the receive the owner's behind it */
