@@ -7,8 +7,13 @@
 #include "dev/soft/qp/qp.h"
 #include "dev/soft/soft.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct question {
 	struct dev_reach reach;
@@ -207,6 +212,69 @@ static void test_another_peer(void **state)
 	rig_close(&c);
 }
 
+#define SILENT_BLOCK 0xabcu
+
+/* In a PID namespace of its own, where the listening process has no number. */
+static void asks_silent(void)
+{
+	struct question q;
+	struct rig_addr to;
+	struct rig_end e;
+
+	rig_open(&e, NULL);
+	rig_addr(&e, &to);
+	to.qp.qpn = SILENT_BLOCK * SHM_BLOCK_QPS;
+	assert_int_equal(ask(&e, e.qp, &to.qp, &q), -EINPROGRESS);
+	rig_until(is_answered, &q);
+	assert_int_equal(soft(e.qp)->reach.err, -ETIMEDOUT);
+	rig_close(&e);
+}
+
+static void unseen_main(int sock, void *arg)
+{
+	int st = -1;
+	pid_t pid;
+
+	/* An ordinary user may in a user namespace of his own, if at all. */
+	if (unshare(CLONE_NEWPID) && unshare(CLONE_NEWUSER | CLONE_NEWPID)) {
+		rig_put(sock, "s", 1);
+		return;
+	}
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		asks_silent();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+	rig_put(sock, "d", 1);
+}
+
+/* A process of another PID namespace never answers, and its death would not be
+ * seen. The question ends. */
+static void test_unseen(void **state)
+{
+	struct rig_child asker;
+	struct sockaddr_un un;
+	socklen_t len;
+	char said;
+	int fd;
+
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	len = (socklen_t)soft_block_name(SILENT_BLOCK, &un);
+	assert_int_equal(bind(fd, (struct sockaddr *)&un, len), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	rig_fork(&asker, unseen_main, NULL);
+	rig_get(asker.sock, &said, 1);
+	assert_int_equal(rig_join(&asker), 0);
+	close(fd);
+	if (said == 's') {
+		print_message("no PID namespace may be made here\n");
+		skip();
+	}
+}
+
 /* A QP that goes is told nothing, and leaves nothing behind. */
 static void test_destroyed(void **state)
 {
@@ -244,6 +312,7 @@ int main(void)
 		cmocka_unit_test(test_other_in_its_place),
 		cmocka_unit_test(test_another_peer),
 		cmocka_unit_test(test_destroyed),
+		cmocka_unit_test(test_unseen),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,8 +5,9 @@
  * for nobody: a connection that cannot be had at once is left to a timer, an
  * answer to the socket, both for the control thread. Nobody is there only where
  * that is refused or ends: a process that is stopped, or has a thousand others
- * to answer first, gets what is kept for it once it comes round. soft.lock is
- * held throughout.
+ * to answer first, gets what is kept for it once it comes round. In another PID
+ * namespace, where no event tells of its death, it has 5 s. soft.lock is held
+ * throughout.
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/link/link.h"
@@ -27,6 +28,7 @@
 /* Descriptors are the process's: so many connections at once. A connection that
  * got no answer within TIME_NS is not counted: its process may be stopped. */
 #define AT_ONCE 64
+#define SECOND_NS 1000000000ull
 #define TIME_NS 100000000ull
 
 struct soft_dial {
@@ -258,6 +260,21 @@ static int under_way(const struct soft *s, uint64_t now)
 	return k;
 }
 
+/* It was asked. Its death is an event; a process that cannot be watched is waited
+ * for as by soft_peer_connect(). True: no longer. */
+static bool dial_waited(const struct soft_dial *d, uint64_t now, uint64_t *due)
+{
+	uint64_t waited_s = (now - d->begun_ns) / SECOND_NS;
+
+	if (d->src_pid.fd >= 0)
+		return false;
+	if (!soft_peer_patient(0, (unsigned)waited_s))
+		return true;
+	if (now + SECOND_NS < *due)
+		*due = now + SECOND_NS;
+	return false;
+}
+
 /* -EAGAIN: at due_ns once more. */
 static int dial_again(struct soft *s, struct soft_dial *d, uint64_t now,
 		      int *room)
@@ -296,9 +313,9 @@ uint64_t soft_dials_timer(struct soft *s, uint64_t now)
 	for (n = s->dials.next; n != &s->dials; n = next) {
 		next = n->next;
 		d = container_of(n, struct soft_dial, link);
-		if (d->src.fd >= 0)
-			continue;
-		err = dial_again(s, d, now, &room);
+		err = d->src.fd >= 0 ? 0 : dial_again(s, d, now, &room);
+		if (!err && dial_waited(d, now, &due))
+			err = -ETIMEDOUT;
 		if (err == -EAGAIN) {
 			if (d->due_ns < due)
 				due = d->due_ns;
@@ -323,7 +340,7 @@ static void reach_begin(struct soft *s, struct soft_dial *d)
 	if (d->src.fd >= 0)
 		return;
 	err = dial_again(s, d, now, &room);
-	if (err == -EAGAIN)
+	if (err == -EAGAIN || (!err && d->src_pid.fd < 0))
 		soft_kick(s); /* it reckons its next deadline anew */
 	else if (err)
 		dial_over(s, d, err, NULL, 0, NULL);
