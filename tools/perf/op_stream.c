@@ -11,6 +11,7 @@
 #include "perf/ctl.h"
 #include "perf/device.h"
 #include "perf/op_raw.h"
+#include "perf/probe.h"
 
 #include "stream/conf.h"
 #include "stream/stream.h"
@@ -281,6 +282,9 @@ static int exchange(struct perf *p, struct flows *f)
 		return perf_fail(p, rc, "the stream cannot be connected: %s",
 				 dev_qp_rtr_error(rc));
 	stream_accept(f->s);
+	/* The client may be first: it sends no step to a server that still looks
+	 * on the control link for its end. */
+	p->step_open = !p->server;
 	while (!stream_accepted(f->s)) {
 		stream_qp_poll(f->q);
 		/* nothing is measured yet: the other end may say why not */
@@ -289,7 +293,9 @@ static int exchange(struct perf *p, struct flows *f)
 			return f->w->rc;
 	}
 	perf_spun(f->w);
-	return 0;
+	if (p->shm)
+		return 0; /* steps come another way */
+	return p->server ? step_done(p) : step_wait_done(p);
 }
 
 static int stream_open(struct perf *p)

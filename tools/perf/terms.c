@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TERMS_VERSION 2
+#define TERMS_VERSION 3
 
 /* A term's name, bounds, and where it is kept. */
 struct term {
