@@ -199,8 +199,10 @@ bool back_step(struct sock *s)
 	if (s->back_failed)
 		return false;
 	stream_back_nudge(t);
-	/* Asked first: what it said before it died is there. */
-	if (stream_peer_dead(t) || t->broken) {
+	/* Asked first: what it said before it died, or left, is there. One that
+	 * left before it heard of our stop had not used its end: it says no
+	 * "moved". */
+	if (stream_peer_dead(t) || t->broken || t->peer_closed) {
 		stream_back_poll(t);
 		if (!t->back.peer_moved)
 			return back_unused(s) || without_peer(s);
