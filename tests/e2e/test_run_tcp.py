@@ -10,6 +10,8 @@ a stream when the case begins; they must say the same:
 * TCP_INFO counts all bytes, and knows of the ends; SO_RCVLOWAT is kept;
 * a bad pointer is EFAULT, and loses no byte;
 * a reset is a reset, to every call, and no clean end;
+* a process that ends without close() ends its connections in order, behind all that
+  it wrote;
 * the end of a connection shows behind bytes that are not read yet;
 * close() does not wait for a peer, not even for one that is stopped while a forked
   child goes on with the connection;
@@ -111,7 +113,8 @@ def server(s):
     until(lambda: p.poll()[0][1], select.POLLERR | select.POLLHUP)
     for call in CALLS:
         try:
-            say(call, s.recv(10) if call == 'recv' else s.send(b'x'))
+            say(call, s.recv(10) if call == 'recv' else s.send(b'x')
+                if call == 'send' else p.poll(0)[0][1])
         except OSError as error:
             say(call, error.errno)
 def client(s):
@@ -424,6 +427,57 @@ def client(s):
 """
 
 
+# A client with many connections ends, by any way: what its server has of each.
+GONE = """
+import ctypes, os, select, socket, sys, threading
+def server():
+    listener = socket.create_server(('127.0.0.1', 0), backlog=COUNT)
+    print(listener.getsockname()[1], flush=True)
+    said = set()
+    def serve(s, polls):
+        while (got := s.recv(4, socket.MSG_WAITALL)) == b'PING':
+            s.sendall(got)
+        n, events = 0, []
+        p = select.poll()
+        p.register(s, select.POLLIN | select.POLLRDHUP)
+        try:
+            while True:
+                if polls:
+                    events = p.poll()[0][1:]
+                got = s.recv(5000)
+                n += len(got)
+                if not got:
+                    break
+        except OSError as error:
+            n = error
+        said.add(f'{n} bytes, {polls}, {events}')
+    ends = []
+    for n in range(COUNT):
+        ends.append(threading.Thread(target=serve, args=(listener.accept()[0], n % 2)))
+        ends[-1].start()
+    for end in ends:
+        end.join()
+    print(*sorted(said), sep=os.linesep)
+def client():
+    all = [socket.create_connection(('127.0.0.1', int(sys.argv[2])))
+           for _ in range(COUNT)]
+    while not select.select([0], [], [], 0)[0]:
+        for s in all:
+            s.sendall(b'PING')
+            assert s.recv(4, socket.MSG_WAITALL) == b'PING'
+    for s in all:
+        s.sendall(b'LAST' + SIZE * b'x')
+    if HOW == 'kill':
+        os.kill(os.getpid(), 9)
+    if HOW == 'syscall':
+        ctypes.CDLL(None).syscall(231, 0)
+    if HOW == 'exit':
+        ctypes.CDLL(None).exit(0)
+    os._exit(0)
+server() if sys.argv[1] == 'server' else client()
+"""
+
+
 def on_streams(port, count=1):
     said = subprocess.run([tool(), 'run', '--list', '--json'], check=True,
                           capture_output=True, text=True, timeout=90 * SCALE)
@@ -480,8 +534,39 @@ def test_reset():
     for lingers in True, False:
         for sent in b'', b'unread':
             for calls in ('recv', 'recv', 'recv', 'send', 'send'), \
-                    ('send', 'send', 'recv', 'recv'):
+                    ('send', 'send', 'recv', 'recv'), \
+                    ('recv', 'recv', 'recv', 'poll', 'send', 'poll'):
                 same(f'LINGERS, SENT, CALLS = {lingers, sent, calls}\n' + RESET)
+
+
+def gone(how, size, wrapped):
+    program = f'HOW, SIZE, COUNT = {how!r}, {size}, 30\n' + GONE
+    words = [tool(), 'run', '--'] if wrapped else []
+    words += [sys.executable, '-c', program]
+    with Case() as case:
+        server = case.start([*words, 'server'], 'server')
+        port = server.expect(r'^(\d+)$').group(1)
+        ours, tell = os.pipe()
+        client = case.start([*words, 'client', port], 'client', stdin=ours)
+        os.close(ours)
+        if wrapped:
+            case.until('streams', lambda: on_streams(port, 30), 60)
+        os.close(tell)
+        client.exits(-9 if how == 'kill' else 0, 60)
+        server.exits(0, 60)
+        return server.text().split('\n')[1:]
+
+
+def test_gone():
+    """The kernel ends a process's memory before it closes its sockets."""
+    for how in 'exit', '_exit', 'syscall', 'kill':
+        if how == 'syscall' and os.uname().machine != 'x86_64':
+            continue
+        # What a killed process had to send later is lost.
+        size = 0 if how == 'kill' else 30000
+        right, found = gone(how, size, False), gone(how, size, True)
+        if right != found or f'{size} bytes, 0, []' not in right:
+            raise Failure(f'{how}: a stream says {found}, plain TCP {right}')
 
 
 def test_shut():
@@ -567,6 +652,6 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     run_cases(test_both_write, test_both_write_without_memory, test_info,
-              test_low_water, test_bad_pointers, test_pipeline, test_reset, test_shut,
+              test_low_water, test_bad_pointers, test_pipeline, test_reset, test_gone, test_shut,
               test_close_waits_for_nobody, test_copies, test_stdio,
               test_cancel, test_signal, test_any_name)

@@ -33,6 +33,28 @@
 
 /* --- reading ------------------------------------------------------------- */
 
+static bool is_broken(const struct sock *s)
+{
+	return s->stream->broken || s->stream->qp->broken;
+}
+
+static bool is_gone(const struct sock *s)
+{
+	return is_broken(s) || stream_peer_dead(s->stream);
+}
+
+/* The peer's process is gone, and TCP has not said how the connection ended: the
+ * kernel ends a process's memory before it closes its files. True: it is about to
+ * say so. Not for ever: a forked child of the peer's may have the socket. */
+static bool end_comes(struct sock *s)
+{
+	const uint64_t now = state_now_ns();
+
+	if (!s->gone_ns)
+		s->gone_ns = now;
+	return now - s->gone_ns < SOCK_GONE_NS;
+}
+
 /* The SWITCH, when it has come. */
 static int find_switch(struct sock *s)
 {
@@ -45,8 +67,9 @@ static int find_switch(struct sock *s)
 	if (s->rx_known || s->stream->back.on)
 		return 0;
 	rc = stream_peek(s->stream, &type, &data, &len);
+	/* Of one that broke before it, TCP has all that the peer wrote. */
 	if (rc <= 0)
-		return rc;
+		return rc == -EPROTO ? rc : 0;
 	if (type != STREAM_SWITCH)
 		return -EPROTO;
 	memcpy(&at, data, sizeof(at));
@@ -77,6 +100,7 @@ static int tcp_says(struct sock *s)
 	s->look_ns = state_now_ns();
 	if (REAL(poll)(&pfd, 1, 0) < 1)
 		pfd.revents = 0;
+	s->tcp_over = pfd.revents & POLLHUP;
 	if (pfd.revents & POLLERR) {
 		s->tcp_broke = true;
 		return -ECONNRESET;
@@ -240,8 +264,7 @@ static ssize_t ask_tcp(struct sock *s, bool *again)
 	int rc = tcp_says(s);
 
 	*again = false;
-	if (rc == -EAGAIN && !s->stream->qp->broken &&
-	    !stream_peer_dead(s->stream))
+	if (rc == -EAGAIN && (!is_gone(s) || end_comes(s)))
 		return -EAGAIN;
 	if (rc == 1) /* a byte that cannot be */
 		return -ECONNRESET;
@@ -281,6 +304,9 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 			/* The SWITCH may have come since. */
 			if (find_switch(s) < 0)
 				return -ECONNRESET;
+			if (!known && by_tcp(s) && rc == -EAGAIN &&
+			    is_gone(s) && !end_comes(s))
+				return -ECONNRESET;
 			if (known || by_tcp(s))
 				return known && !rc ? -ECONNRESET : rc;
 			continue;
@@ -296,7 +322,7 @@ static ssize_t take(struct sock *s, const struct iovec *iov, int n, int flags)
 			status = tcp_says(s);
 			last = !status || status == -ECONNRESET;
 			if (!last)
-				return rc;
+				return end_comes(s) ? -EAGAIN : rc;
 		}
 		if (last)
 			return status ? read_broken(s) : 0;
@@ -407,7 +433,8 @@ static ssize_t recv_once(struct call *c, const struct iovec *iov, int n,
 		rc = n ? take(s, iov, n, flags) : 0;
 		*waits = rc == -EAGAIN && !s->nonblock &&
 			 !(flags & MSG_DONTWAIT);
-		if (rc < 0 && rc != -EAGAIN && back_unused(s)) {
+		if (rc < 0 && (rc != -EAGAIN || is_broken(s)) &&
+		    back_unused(s)) {
 			rc = SOCK_RETRY;
 		} else if (rc < 0) {
 			errno = rc == -EAGAIN ? EAGAIN : reset_error(s, rc);
@@ -701,7 +728,8 @@ int sock_shutdown(int fd, struct sock *s, int how)
 /* The peer has ended. */
 static uint32_t end_ready(const struct sock *s)
 {
-	return EPOLLIN | EPOLLRDHUP | (s->wr_shut ? EPOLLHUP : 0);
+	return EPOLLIN | EPOLLRDHUP |
+	       (s->wr_shut || s->tcp_over ? EPOLLHUP : 0);
 }
 
 /* What the ring says; *rc as of stream_peek(). */
@@ -724,7 +752,7 @@ static uint32_t ring_ready(struct sock *s, uint32_t wanted, int *rc)
 		*rc = -ECONNRESET;
 		return s->tcp_end ? ALL_BROKEN : end_ready(s);
 	}
-	return *rc < 0 ? ALL_BROKEN : 0;
+	return *rc == -EPROTO ? ALL_BROKEN : 0;
 }
 
 static uint32_t in_ready(struct sock *s, uint32_t wanted)
@@ -736,13 +764,16 @@ static uint32_t in_ready(struct sock *s, uint32_t wanted)
 		return ALL_BROKEN;
 	if (!by_tcp(s)) {
 		ready = ring_ready(s, wanted, &rc);
-		if (rc < 0)
+		if (ready && rc < 0)
 			return ready;
 	}
 	/* A peer that resets the connection has left the stream before. */
-	if (!s->tcp_event && !s->stream->peer_closed)
+	if (!s->tcp_event && !s->stream->peer_closed && !is_broken(s))
 		return ready;
 	rc = tcp_says(s);
+	if (rc == -EAGAIN && !ready && is_broken(s) && !s->stream->back.on &&
+	    !end_comes(s))
+		return ALL_BROKEN;
 	if (rc == -EAGAIN)
 		return ready;
 	if (rc == 1)
@@ -779,7 +810,7 @@ uint32_t sock_ready(struct sock *s, uint32_t wanted)
 {
 	uint32_t ready = in_ready(s, wanted);
 
-	if (ready == ALL_BROKEN && back_unused(s))
+	if ((ready == ALL_BROKEN || (!ready && is_broken(s))) && back_unused(s))
 		return 0;
 	if (wanted & EPOLLOUT)
 		ready |= out_ready(s);
@@ -789,14 +820,18 @@ uint32_t sock_ready(struct sock *s, uint32_t wanted)
 bool sock_edge(struct sock *s)
 {
 	uint32_t seq = s->edge_seq;
+	int broken = s->stream->broken;
 
+	/* It is an event when TCP tells its end, or will not. */
+	if (broken && broken != -EPROTO && !s->tcp_event && end_comes(s))
+		broken = 0;
 	find_switch(s);
 	if (s->rx_known)
 		seq = stream_in_ahead(&s->stream->in)->seq;
-	if (seq != s->edge_seq || s->stream->broken != s->edge_broken)
+	if (seq != s->edge_seq || broken != s->edge_broken)
 		s->edge = true;
 	s->edge_seq = seq;
-	s->edge_broken = s->stream->broken;
+	s->edge_broken = broken;
 	/* By TCP the kernel says so. */
 	if (s->blocked && s->tx_on && !s->stream->back.on && ring_writable(s)) {
 		s->blocked = false;

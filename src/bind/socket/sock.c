@@ -254,6 +254,9 @@ static void leave_number(struct sock *s, int fd)
 bool sock_ask(struct sock *s)
 {
 	s->asks += sock_must_ask(s);
+	/* TCP may tell nothing: the sleeper looks again by itself. */
+	if (s->gone_ns && !s->tcp_event)
+		return false;
 	return stream_ask(s->stream, poller_mode(&st.poller) == POLLER_EVENT) &&
 	       stream_drained(s->stream);
 }
@@ -353,10 +356,10 @@ void sock_rest(struct sock *s)
 	s->rests = true;
 	s->queued = s->tx_on = s->switch_seen = false;
 	s->rx_known = s->back_failed = s->reset_seen = s->blocked =
-		s->tcp_broke = false;
+		s->tcp_broke = s->tcp_over = false;
 	s->tries = s->edge_seq = 0;
 	s->edge_broken = s->tcp_end = 0;
-	s->asked_ns = s->on_ns = s->idle_ns = 0;
+	s->asked_ns = s->on_ns = s->idle_ns = s->gone_ns = 0;
 	/* Half a connection is no more promoted. */
 	atomic_store(&s->next_try,
 		     s->wr_shut ? UINT_MAX : atomic_load(&s->calls) + st.after);

@@ -35,6 +35,9 @@ enum sock_mode {
 #define SOCK_DRAIN_NS 1000000000u
 #endif
 
+/* How long TCP may take to tell that a peer has ended whose process is gone. */
+#define SOCK_GONE_NS 1000000000u
+
 struct meeting;
 struct sock_waiter;
 
@@ -80,6 +83,8 @@ struct sock {
 	/* TCP was seen to be broken, perhaps before the ring says so: nothing
 	 * more is written */
 	bool tcp_broke;
+	bool tcp_over; /* TCP says at its end that both directions are over */
+	uint64_t gone_ns; /* the peer's process was seen to be gone; 0: it is not */
 	bool reset_seen; /* the program has had ECONNRESET: EPIPE from now on */
 	bool nonblock;	 /* O_NONBLOCK */
 	bool inq;	 /* TCP_INQ */

@@ -243,16 +243,25 @@ static bool has_streams(void)
 
 static const char leaves[] = "exit of a forked child's parent";
 
+/* What was written is in the peers' rings before the sockets close. Locked. */
+static void leave_rings(void)
+{
+	if (atomic_load(&st.shares))
+		back_shared(leaves);
+	if (!sock_wait(all_drained, NULL))
+		state_say("skein run: a peer has not taken what was written "
+			  "before the exit, bytes may be lost");
+}
+
 void state_end(void)
 {
-	if (!has_streams() || !atomic_load(&st.shares) || !lock_at_end())
+	if (!has_streams() || !lock_at_end())
 		return;
-	back_shared(leaves);
+	leave_rings();
 	pthread_mutex_unlock(&st.lock);
 }
 
-/* What was written is in the peers' rings before the sockets close, and the
- * report is whole. */
+/* The report is whole. */
 __attribute__((destructor)) static void stop(void)
 {
 	bool fell_back = false;
@@ -260,11 +269,7 @@ __attribute__((destructor)) static void stop(void)
 
 	if (!has_streams() || !lock_at_end())
 		return;
-	if (atomic_load(&st.shares))
-		back_shared(leaves);
-	if (!sock_wait(all_drained, NULL))
-		state_say("skein run: a peer has not taken what was written "
-			  "before the exit, bytes may be lost");
+	leave_rings();
 	for (i = 0; i < st.fd_top; i++) {
 		struct sock *s = atomic_load(&st.socks[i]);
 
