@@ -73,7 +73,7 @@ def reaped():
     return False
 
 
-def said(case, words, client, server, on):
+def said(case, words, client, server, on, killed=False):
     """What both ends print; under skein run they are on streams when each does
     its part, but without `on`."""
     words = [*words, sys.executable, '-c']
@@ -87,7 +87,7 @@ def said(case, words, client, server, on):
     if len(words) > 2 and on:
         case.until('both ends are on streams', lambda: both_on(port), 60)
     os.close(tell)
-    speaks.exits(0, 30)
+    speaks.exits(-9 if killed else 0, 30)
     serves.exits(0, 60)
     case.until('children that were left have ended', reaped, 60)
     return [re.sub(r'port \d+\n', '', process.text('out'))
@@ -142,6 +142,34 @@ say(recvn(s, 6))
 ping(s, 500)
 s.close()
 """
+
+
+# The same of a socket that this program has from the one before: who knows where it
+# is?
+INHERITED = """
+s.set_inheritable(True)
+os.execv(sys.executable, [sys.executable, '-c', PROGRAM, str(port), str(s.fileno())])
+"""
+AGAIN_INHERITED = HEAD + """
+port, s = int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2]))
+ends = select.epoll()
+ends.register(s, select.EPOLLIN)
+assert libc.connect(s.fileno(), struct.pack('H14x', 0), 16) == 0
+s.connect(('127.0.0.1', port))
+s.sendall(b'second')
+say(recvn(s, 6))
+for i in range(500):
+    s.sendall(b'PING')
+    assert ends.poll(20) == [(s.fileno(), select.EPOLLIN)]
+    assert recvn(s, 4) == b'PING', i
+ends.unregister(s)
+s.close()
+"""
+
+
+def again_inherited():
+    same(f'PROGRAM = {AGAIN_INHERITED!r}\n' + INHERITED, AGAIN_SERVER,
+         ["second b'second'\nfirst reset\nsecond b''", "b'second'"])
 
 
 def again(name, with_set, call):
@@ -283,6 +311,45 @@ s.close()
 """
 
 
+# A parent that is killed hands nothing back; what is on TCP by then goes on.
+KILLED = """
+ends, spare = os.pipe(), os.open('/dev/null', os.O_RDONLY)
+if os.fork():
+    if BACK:
+        os.dup2(s.fileno(), spare)
+    os.kill(os.getpid(), 9)
+os.close(ends[1])
+os.read(ends[0], 1)
+begun = time.monotonic()
+try:
+    ping(s, 100)
+    s.sendall(b'OVER')
+    say(recvn(s, 4))
+except ConnectionResetError:
+    say('reset, late:', time.monotonic() - begun > WAIT)
+os._exit(0)
+"""
+KILLED_SERVER = """
+try:
+    word = pong(s)
+    s.sendall(b'bye!')
+    say('child', word, recvn(s, 4))
+except OSError:
+    say('reset')
+"""
+
+
+def killed():
+    """The child is told at once, not after the 10 s of a parent that is slow."""
+    with Case() as case:
+        for back, right in (True, "b'bye!'"), (False, 'reset, late: False'):
+            found = said(case, [tool(), 'run', '--'],
+                         f'BACK, WAIT = {back}, 8\n' + KILLED, KILLED_SERVER,
+                         True, killed=True)
+            if found[1] != right:
+                raise Failure(f'{back}: {found}')
+
+
 def child_of_a_child():
     same(GRAND, LEFT_SERVER, ["child b'OVER' b''", ''])
 
@@ -380,11 +447,12 @@ if __name__ == '__main__':
               again('again_in_a_set', True, 'libc.connect'),
               again('again_by_syscall', False,
                     'lambda *args: libc.syscall(42, *args)'),
+              again_inherited,
               *map(child, ('spawned', 'spawned_number', 'system', 'popen',
                            'vfork', 'vfork_number', 'Fork', 'clone',
                            'syscall_fork', 'syscall_clone')),
               *map(left, ('close', 'exit', '_exit', '_Exit', 'syscall', 'exec',
-                          'twice')), child_of_a_child,
+                          'twice')), child_of_a_child, killed,
               sandbox('sandbox', SANDBOX, False, False),
               sandbox('sandbox_of_all_threads', SANDBOX, True, False),
               sandbox('sandbox_with_a_set', SANDBOXED_SET, True, False),

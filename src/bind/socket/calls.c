@@ -351,12 +351,16 @@ static bool is_own(const void *caller)
 EXPORT(int, connect, int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct sock *s = sock_at(fd);
+	bool ends = len >= sizeof(addr->sa_family) && reach_reads(addr, len) &&
+		    addr->sa_family == AF_UNSPEC;
 	int rc;
 
-	if (s && len >= sizeof(addr->sa_family) && reach_reads(addr, len) &&
-	    addr->sa_family == AF_UNSPEC)
+	if (s && ends)
 		return sock_disconnect(fd, s, addr, len);
 	rc = REAL(connect)(fd, addr, len);
+	/* Of an inherited one nobody knows where it is: in a set, perhaps. */
+	if (!rc && ends)
+		sock_pin(fd, "it was inherited as another connection");
 	if ((rc == 0 || errno == EINPROGRESS) && addr && len >= 2 &&
 	    (addr->sa_family == AF_INET || addr->sa_family == AF_INET6) && !s &&
 	    !is_own(__builtin_return_address(0)))
