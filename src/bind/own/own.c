@@ -114,6 +114,18 @@ void own_fork(int but)
 			own_drop(fd);
 }
 
+void own_close(int but)
+{
+	int fd;
+
+	for (fd = own_next(0); fd >= 0; fd = own_next((unsigned)fd + 1)) {
+		if (fd == but)
+			continue;
+		own_drop(fd);
+		libc_close(fd);
+	}
+}
+
 int own_around(unsigned first, unsigned last,
 	       int (*real)(unsigned first, unsigned last, int arg), int arg)
 {

@@ -33,6 +33,10 @@ int own_next(unsigned from);
  * (-1: none), and it may close them. */
 void own_fork(int but);
 
+/* The same, and closes them: a socket of the parent's would live on here, and with
+ * it the connection of the program that is on its way there (SCM_RIGHTS). */
+void own_close(int but);
+
 /* close_range() without the library's numbers: real(first, last, arg) for the
  * ranges between them. 0, or -1 if one of the calls has failed. */
 int own_around(unsigned first, unsigned last,

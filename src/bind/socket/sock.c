@@ -132,6 +132,7 @@ void sock_fork_child(struct sock *s)
 	}
 	if (!fork_leaves(s) || atomic_load(&st.helper_runs))
 		atomic_store(&s->mode, on ? SOCK_LOST : SOCK_TIED);
+	s->set = NULL; /* the parent's, as its bell is */
 }
 
 static struct sock *track_locked(int fd, bool accepting)

@@ -130,7 +130,9 @@ static void fork_child(void)
 	pollers_fork();
 	st.pid = getpid();
 	status_fork();
-	own_fork(st.bells_fd);
+	/* Else a parent that has gone would seem to listen. */
+	own_close(st.bells_fd);
+	st.ask_fd = st.wake_fd = -1;
 	if (atomic_load(&st.helper_runs))
 		atomic_store(&st.forked, true);
 }

@@ -140,6 +140,19 @@ static void test_around(void **state)
 	own_fork(-1);
 }
 
+static void test_close(void **state)
+{
+	int fd = own_keep(low()), kept = own_keep(low());
+
+	own_close(kept);
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
+	assert_false(own_has(fd));
+	assert_true(fcntl(kept, F_GETFD) >= 0);
+	assert_int_equal(own_next(0), kept);
+	own_close(-1);
+	assert_int_equal(fcntl(kept, F_GETFD), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -147,6 +160,7 @@ int main(void)
 		cmocka_unit_test(test_kept),
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_around),
+		cmocka_unit_test(test_close),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
