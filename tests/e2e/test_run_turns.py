@@ -144,8 +144,8 @@ s.close()
 """
 
 
-# The same of a socket that this program has from the one before: who knows where it
-# is?
+# The same of a socket that this program has from the one before. Nobody knows what
+# has it.
 INHERITED = """
 s.set_inheritable(True)
 os.execv(sys.executable, [sys.executable, '-c', PROGRAM, str(port), str(s.fileno())])

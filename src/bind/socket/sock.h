@@ -35,7 +35,7 @@ enum sock_mode {
 #define SOCK_DRAIN_NS 1000000000u
 #endif
 
-/* How long TCP may take to tell that a peer has ended whose process is gone. */
+/* A peer's process is gone: how long TCP may take to tell the end. */
 #define SOCK_GONE_NS 1000000000u
 
 struct meeting;

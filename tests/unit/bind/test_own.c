@@ -156,10 +156,8 @@ static void test_close(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_where),
-		cmocka_unit_test(test_kept),
-		cmocka_unit_test(test_full),
-		cmocka_unit_test(test_around),
+		cmocka_unit_test(test_where), cmocka_unit_test(test_kept),
+		cmocka_unit_test(test_full),  cmocka_unit_test(test_around),
 		cmocka_unit_test(test_close),
 	};
 
