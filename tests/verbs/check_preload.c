@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/time.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -429,6 +430,11 @@ static void numbers(struct ibv_context *ctx)
 	CHECK(close(ctx->async_fd) == -1 && errno == EBADF);
 	CHECK(dup2(0, ctx->async_fd) == -1 && errno == EBUSY);
 	CHECK(dup3(0, ctx->async_fd, 0) == -1 && errno == EBUSY);
+	errno = 0;
+	CHECK(syscall(SYS_close, ctx->async_fd) == -1 && errno == EBADF);
+	CHECK(syscall(SYS_dup3, 0, ctx->async_fd, 0) == -1 && errno == EBUSY);
+	CHECK(!syscall(SYS_close_range, 3, ~0u, 0));
+	CHECK(syscall(SYS_getpid) == getpid());
 	CHECK(!close_range(3, ~0u, 0));
 	closefrom(3);
 	for (fd = 3; fd < 1024; fd++)

@@ -359,7 +359,7 @@ EXPORT(int, connect, int fd, const struct sockaddr *addr, socklen_t len)
 		return sock_disconnect(fd, s, addr, len);
 	rc = REAL(connect)(fd, addr, len);
 	/* Of an inherited one nobody knows where it is: in a set, perhaps. */
-	if (!rc && ends)
+	if (!rc && ends && !is_own(__builtin_return_address(0)))
 		sock_pin(fd, "it was inherited as another connection");
 	if ((rc == 0 || errno == EINPROGRESS) && addr && len >= 2 &&
 	    (addr->sa_family == AF_INET || addr->sa_family == AF_INET6) && !s &&
@@ -685,7 +685,9 @@ EXPORT(int, epoll_ctl, int epfd, int op, int fd, struct epoll_event *ev)
 	if (!s) {
 		if (set_at(fd) && set_tie(fd, "an epoll set inside another"))
 			return -1;
-		if (op == EPOLL_CTL_ADD)
+		/* As connect(): a socket of this library's may be TCP's, and this
+		 * thread may hold the lock. */
+		if (op == EPOLL_CTL_ADD && !is_own(__builtin_return_address(0)))
 			sock_pin(fd, "an epoll set had it before it was "
 				     "connected");
 		return REAL(epoll_ctl)(epfd, op, fd, ev);

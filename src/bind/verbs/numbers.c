@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -30,6 +31,8 @@ __attribute__((constructor)) static void find(void)
 	vb.next.close_range =
 		(int (*)(unsigned, unsigned, int))next("close_range");
 	vb.next.closefrom = (void (*)(int))next("closefrom");
+	vb.next.syscall = (long (*)(long, long, long, long, long, long,
+				    long))next("syscall");
 	vb.next.close = (int (*)(int))next("close");
 }
 
@@ -77,6 +80,26 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 	if ((flags & 4) || first > last)
 		return vb.next.close_range(first, last, flags);
 	return own_around(first, last, vb.next.close_range, flags);
+}
+
+/* The same by their numbers. Six arguments, as the C library takes them. */
+EXPORT long by_number(long number, long a, long b, long c, long d, long e,
+		      long f) __asm__("syscall");
+EXPORT long by_number(long number, long a, long b, long c, long d, long e,
+		      long f)
+{
+	if (number == SYS_close)
+		return close((int)a);
+	if (number == SYS_close_range)
+		return close_range((unsigned)a, (unsigned)b, (int)c);
+	if (number == SYS_dup3)
+		return dup3((int)a, (int)b, (int)c);
+#ifdef SYS_dup2
+	if (number == SYS_dup2)
+		return dup2((int)a, (int)b);
+#endif
+	find();
+	return vb.next.syscall(number, a, b, c, d, e, f);
 }
 
 static int close_each(unsigned first, unsigned last, int unused)

@@ -38,6 +38,8 @@ struct vb_numbers {
 	int (*dup3)(int fd, int to, int flags);
 	int (*close_range)(unsigned first, unsigned last, int flags);
 	void (*closefrom)(int first);
+	long (*syscall)(long number, long a, long b, long c, long d, long e,
+			long f);
 };
 
 struct vb_state {
