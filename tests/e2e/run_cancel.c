@@ -10,12 +10,11 @@
  * cancelled, at once or after some time; what it held must be free: both
  * connections go on.
  */
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "run_speak.h"
+
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -24,35 +23,6 @@
 #define TIMES 300
 
 static int one, other, set;
-
-static void must(int holds, const char *what)
-{
-	if (holds)
-		return;
-	perror(what);
-	exit(1);
-}
-
-static int dial(int port)
-{
-	struct sockaddr_in sa = {.sin_family = AF_INET,
-				 .sin_port = htons((uint16_t)port),
-				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	must(!connect(fd, (void *)&sa, sizeof(sa)), "connect");
-	return fd;
-}
-
-static void talk(int fd, int times)
-{
-	char b[4];
-
-	while (times--) {
-		must(write(fd, "ping", 4) == 4, "write");
-		must(recv(fd, b, 4, MSG_WAITALL) == 4, "recv");
-	}
-}
 
 static void *waits(void *how)
 {
@@ -85,8 +55,8 @@ int main(int argc, char **argv)
 	set = epoll_create1(0);
 	must(!epoll_ctl(set, EPOLL_CTL_ADD, one, &ev), "epoll_ctl");
 	while (poll(&in, 1, 0) == 0) {
-		talk(one, 1);
-		talk(other, 1);
+		speak(one);
+		speak(other);
 	}
 	for (i = 0; i < TIMES; i++) {
 		must(!pthread_create(&thread, NULL, waits, ways[i % 3]),
@@ -96,8 +66,8 @@ int main(int argc, char **argv)
 		pthread_cancel(thread);
 		pthread_join(thread, &result);
 		cancelled += result == PTHREAD_CANCELED;
-		talk(other, 1);
-		talk(one, 1);
+		speak(other);
+		speak(one);
 	}
 	printf("%d of %d cancelled\n", cancelled, TIMES);
 	return 0;

@@ -14,15 +14,14 @@
  * A thread that was not yet in its call when the signal came gets another one
  * after a while. On a busy machine that happens, but seldom.
  */
-#include <arpa/inet.h>
+#include "run_speak.h"
+
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -36,14 +35,6 @@
 
 static int fd, set;
 static atomic_int begun, ended, handled;
-
-static void must(int holds, const char *what)
-{
-	if (holds)
-		return;
-	perror(what);
-	exit(1);
-}
 
 static uint64_t now_ns(void)
 {
@@ -83,25 +74,6 @@ static void handlers(void)
 	must(signal(SIGUSR2, SIG_IGN) == on_signal, "signal tells the handler");
 	must(!sigaction(SIGUSR2, &info, &old), "sigaction");
 	must(old.sa_handler == SIG_IGN, "SIG_IGN is told");
-}
-
-static int dial(int port)
-{
-	struct sockaddr_in sa = {.sin_family = AF_INET,
-				 .sin_port = htons((uint16_t)port),
-				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int s = socket(AF_INET, SOCK_STREAM, 0);
-
-	must(!connect(s, (void *)&sa, sizeof(sa)), "connect");
-	return s;
-}
-
-static void talk(void)
-{
-	char b[4];
-
-	must(write(fd, "ping", 4) == 4, "write");
-	must(recv(fd, b, 4, MSG_WAITALL) == 4, "recv");
 }
 
 static long call(int way)
@@ -175,7 +147,7 @@ int main(int argc, char **argv)
 	set = epoll_create1(0);
 	must(!epoll_ctl(set, EPOLL_CTL_ADD, fd, &ev), "epoll_ctl");
 	while (poll(&in, 1, 0) == 0)
-		talk();
+		speak(fd);
 	for (i = 0; i < TIMES; i++) {
 		/* Every fifth one is a recv() that goes on. */
 		int restarts = i % 5 == 4;
@@ -192,7 +164,7 @@ int main(int argc, char **argv)
 		pthread_join(thread, &result);
 		interrupted += !restarts && *(long *)result == -EINTR;
 		gone_on += restarts && *(long *)result == 4;
-		talk();
+		speak(fd);
 	}
 	printf("%d interrupted, %d went on\n", interrupted, gone_on);
 	if (lost > TIMES / 10) {
