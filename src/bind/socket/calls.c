@@ -359,7 +359,7 @@ EXPORT(int, connect, int fd, const struct sockaddr *addr, socklen_t len)
 		return sock_disconnect(fd, s, addr, len);
 	rc = REAL(connect)(fd, addr, len);
 	/* Of an inherited one nobody knows where it is: in a set, perhaps. */
-	if (!rc && ends && !is_own(__builtin_return_address(0)))
+	if (!rc && ends)
 		sock_pin(fd, "it was inherited as another connection");
 	if ((rc == 0 || errno == EINPROGRESS) && addr && len >= 2 &&
 	    (addr->sa_family == AF_INET || addr->sa_family == AF_INET6) && !s &&
