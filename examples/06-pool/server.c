@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,13 +50,35 @@ static int answer(const struct skein_vqp_msg *m)
 	return m->from ? skein_vqp_post_send(m->from, &wr, &bad) : m->status;
 }
 
-static int serve(struct skein_vqp *vqp, struct skein_vqp_mem *mem)
+/* Until there may be a message, or the stop. The program's other descriptors go
+ * here too. */
+static int sleep_on(struct skein_pool *pool)
+{
+	struct pollfd fds[] = {
+		{.fd = skein_pool_fd(pool), .events = POLLIN},
+		{.fd = skein_stop_fd(stop), .events = POLLIN},
+	};
+	int n;
+
+	if (fds[0].fd < 0)
+		return fds[0].fd;
+	/* most messages arrive in memory: arm before each sleep */
+	n = skein_pool_arm(pool);
+	if (n)
+		return n < 0 ? n : 0;
+	return poll(fds, 2, -1) < 0 && errno != EINTR ? -errno : 0;
+}
+
+static int serve(struct skein_pool *pool, struct skein_vqp *vqp,
+		 struct skein_vqp_mem *mem)
 {
 	struct skein_vqp_msg msg;
 	int n;
 
 	while (!skein_stop_is_set(stop)) {
 		n = skein_vqp_pop(vqp, 1, &msg);
+		if (!n)
+			n = sleep_on(pool);
 		if (n < 0)
 			return n;
 		if (!n)
@@ -109,7 +132,7 @@ static int run(struct skein_pool *pool, struct skein_vqp_mem *mem)
 			       skein_pool_addr(pool), PORT);
 			fflush(stdout);
 			told = false;
-			err = serve(vqp, mem);
+			err = serve(pool, vqp, mem);
 			skein_vqp_free(vqp);
 		}
 		if (err == -SKEIN_EDEAD && !told) {

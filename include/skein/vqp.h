@@ -20,8 +20,8 @@
  *
  * Thread rule: any thread; a pool has one lock. Nothing makes progress by
  * itself: every call on a pool runs a round for all of its vqps, and
- * skein_pool_progress() does only that. In a forked child every call returns
- * -SKEIN_EFORKED.
+ * skein_pool_progress() does only that. A thread with nothing to do sleeps on
+ * skein_pool_fd(). In a forked child every call returns -SKEIN_EFORKED.
  */
 #ifndef SKEIN_VQP_H
 #define SKEIN_VQP_H
@@ -119,6 +119,29 @@ SKEIN_API void skein_pool_close(struct skein_pool *pool);
 SKEIN_API const char *skein_pool_addr(struct skein_pool *pool);
 /* One round. Returns how many things moved. Never blocks. */
 SKEIN_API int skein_pool_progress(struct skein_pool *pool);
+
+/*
+ * A descriptor for poll(2) and epoll(7), one for all vqps of the pool: readable
+ * when skein_vqp_pop() or skein_vqp_poll() of one may have something, and at times
+ * for the pool's own work: an idle pool some 15 times a second, through a node
+ * service never. Also when posts may have room again, unless another thread's
+ * call has made that room. The pool's: leave it unread, and sleep on it no more
+ * when skein_pool_close() is called, which wakes nobody. -EMFILE, -ENOMEM,
+ * -SKEIN_EFORKED.
+ */
+SKEIN_API int skein_pool_fd(struct skein_pool *pool);
+/*
+ * To be called before each sleep on that descriptor, as the last call on the
+ * pool, because most work arrives in memory. It runs a round, and never blocks.
+ * 0: armed. 1: do not sleep: a vqp has something for pop or poll, or something
+ * has moved. It stays 1 until all such vqps are popped and polled. Threads may
+ * sleep on one descriptor together; each wake-up is for all of them. -SKEIN_EDEAD:
+ * the node service's process has ended; the descriptor stays readable until
+ * skein_pool_progress() has attached again. -SKEIN_EFORKED; -EINVAL: there is no
+ * descriptor yet.
+ */
+SKEIN_API int skein_pool_arm(struct skein_pool *pool);
+
 SKEIN_API void skein_pool_get_stats(struct skein_pool *pool,
 				    struct skein_pool_stats *stats);
 

@@ -2,7 +2,7 @@
 /*
  * local.h - what processes of one host need of each other beside memory: Unix
  * sockets that carry descriptors and name the peer, a page that tells readers whether
- * its writer lives, and waiting for one descriptor.
+ * its writer lives, waiting for one descriptor, timers.
  *
  * The real world only: a simulator has none of it yet.
  *
@@ -39,6 +39,11 @@ int local_send(int fd, const void *buf, size_t len, const int *fds, int n);
 ssize_t local_recv(int fd, void *buf, size_t len, int *fds, int *n);
 /* Until fd has something to read, at most timeout_ns: 1, or 0. */
 int local_wait(int fd, uint64_t timeout_ns);
+
+/* A timer: a descriptor that is readable from `due` (env_now_ns()) on, until it is
+ * set again. */
+int local_timer_new(int *fd);
+void local_timer_set(int fd, uint64_t due_ns);
 
 /* Threads of one process: one sleeps while *word is `was`, at most timeout_ns, and
  * may wake up without a reason; the other wakes all. */

@@ -275,6 +275,11 @@ static void reads_queue(struct vqp_engine *e, struct vqp_message *m)
 		vqp_slot_queue(m->from, s[i], true);
 }
 
+bool vqp_fetch_may(const struct vqp *v, const struct vqp_message *m)
+{
+	return v->recv_head != v->recv_tail && v->e->n_free > m->fetch->at.n;
+}
+
 enum vqp_fetch_verdict vqp_fetch_go(struct vqp *v, struct vqp_message *m)
 {
 	struct vqp_fetch *f = m->fetch;
@@ -290,7 +295,7 @@ enum vqp_fetch_verdict vqp_fetch_go(struct vqp *v, struct vqp_message *m)
 	}
 	if (m->from->fetch)
 		return VQP_FETCH_RUNS;
-	if (v->recv_head == v->recv_tail || e->n_free <= f->at.n)
+	if (!vqp_fetch_may(v, m))
 		return VQP_FETCH_NOT_NOW;
 	f->into = v->recv[v->recv_head++ % VQP_RECVS];
 	f->begun = true;

@@ -360,8 +360,7 @@ static int arm(struct conn_pool *base)
 	int awake;
 
 	enter(c);
-	awake = dev_req_notify_cq(p->scq, 0) || dev_req_notify_cq(p->rcq, 0) ||
-		(p->ucq && dev_req_notify_cq(p->ucq, 0));
+	awake = pool_notify(p) != 0;
 	/* A completion before the request makes no event. */
 	if (pool_round(p))
 		c->look = true;

@@ -92,6 +92,7 @@ void vqp_end_look(struct vqp *v, struct vqp *to)
 	m->from = v;
 	m->ends = true;
 	list_add_tail(&to->messages, &m->link);
+	vqp_ready_note(to);
 }
 
 void vqp_far_gone(struct vqp *v)

@@ -234,6 +234,7 @@ void vqp_comp_error(struct vqp *v, const struct ibv_send_wr *wr,
 {
 	vqp_comp_add(v, wr, 0);
 	v->comp[v->comp_ready++ % VQP_COMPS].status = status;
+	vqp_ready_note(v);
 }
 
 /* Marks the oldest entry that is not ready: the head may be ready and not
@@ -244,6 +245,35 @@ static void comp_ready(struct vqp *v)
 		return;
 	skein_assert(v->comp_ready != v->comp_tail);
 	v->comp_ready++;
+	vqp_ready_note(v);
+}
+
+void vqp_ready_note(struct vqp *v)
+{
+	if (!list_linked(&v->ready))
+		list_add_tail(&v->e->ready, &v->ready);
+}
+
+static bool has_message(const struct vqp *v)
+{
+	return !list_empty(&v->messages);
+}
+
+bool vqp_any_ready(struct vqp_engine *e)
+{
+	struct list_node *n, *next;
+	struct vqp *v;
+
+	list_for_each_safe(n, next, &e->ready) {
+		v = container_of(n, struct vqp, ready);
+		if (v->front &&
+		    (v->comp_head != v->comp_ready || vqp_recv_ready(v)))
+			return true;
+		/* A message may be ready later, by a receive or a READ. */
+		if (v->comp_head == v->comp_ready && !has_message(v))
+			list_del(&v->ready);
+	}
+	return false;
 }
 
 int vqp_poll(struct vqp *v, int n, struct ibv_wc *wc)
@@ -281,6 +311,7 @@ void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 	v->state = VQP_ERROR;
 	v->why = status;
 	v->e->events++;
+	vqp_ready_note(v); /* its receives are flushed */
 	v->comp_tail = v->comp_ready;
 	if (!vqp_is_dead(status))
 		vqp_fetch_refuse(v);
@@ -960,6 +991,7 @@ void vqp_destroy(struct vqp *v)
 	if (vqp_announce_waits(v))
 		vqp_slot_put(e, v->lent);
 	list_del(&v->lending);
+	list_del(&v->ready);
 	busy_del(v);
 	if (list_linked(&v->closing))
 		list_del(&v->closing);
@@ -1105,6 +1137,7 @@ int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
 		e->conf.lookup_wait_ns = VQP_LOOKUP_WAIT_NS;
 	list_init(&e->free_slots);
 	list_init(&e->busy);
+	list_init(&e->ready);
 	list_init(&e->lookups);
 	list_init(&e->closing);
 	list_init(&e->lending);

@@ -370,6 +370,9 @@ enum vqp_end {
 struct vqp {
 	struct vqp_engine *e;
 	struct list_node link; /* in engine.busy while it has a queue */
+	/* in engine.ready while it may have something for vqp_poll() or
+	 * vqp_pop() */
+	struct list_node ready;
 	uint32_t id, gen;
 	enum vqp_state state;
 	/* Requests name the device's own keys, which are not looked at. */
@@ -480,6 +483,7 @@ struct vqp_engine {
 	uint32_t last_gen; /* of all vqps: a later one has a higher number */
 	uint32_t vqps_cap, next_id;
 	struct list_node busy;
+	struct list_node ready; /* vqps; vqp_any_ready() takes others out */
 	struct list_node lookups;
 	struct list_node closing; /* vqps, the oldest first */
 	struct list_node lending; /* vqps */
@@ -568,6 +572,10 @@ int vqp_send_held(struct vqp *v, struct ibv_send_wr *wr, bool *held);
 int vqp_post_recv(struct vqp *v, struct ibv_recv_wr *wr,
 		  struct ibv_recv_wr **bad);
 int vqp_poll(struct vqp *v, int n, struct ibv_wc *wc);
+/* Has any vqp of a front something for vqp_poll() or vqp_pop(), if only an
+ * announced message that a call would begin to READ? Costs what waits, not what
+ * is there. */
+bool vqp_any_ready(struct vqp_engine *e);
 
 /* What pop() returns: one message at a time. False: no message, or no
  * receive. */
@@ -590,6 +598,8 @@ void vqp_credit_look(struct vqp *v);
 void vqp_credits_look(struct vqp_engine *e);
 /* Has v taken so much that its other end has to be told? */
 bool vqp_credit_due(const struct vqp *v);
+/* Would vqp_poll() or vqp_pop() take a receive or a message of v? */
+bool vqp_recv_ready(const struct vqp *v);
 /* The first of v's queue could not be posted. If that is a message which waits
  * for credit, asks for it in time. */
 void vqp_credit_ask(struct vqp *v);
@@ -657,6 +667,9 @@ enum vqp_fetch_verdict {
 	VQP_FETCH_OVER,
 	VQP_FETCH_GONE, /* the message was refused and freed */
 };
+/* m is announced, of a vqp that lives and READs no other message: may its READs
+ * begin? */
+bool vqp_fetch_may(const struct vqp *v, const struct vqp_message *m);
 /* Begins the READs of a message that v is to take, if they have not begun. */
 enum vqp_fetch_verdict vqp_fetch_go(struct vqp *v, struct vqp_message *m);
 /* The READ of s has ended, carried out or not. */
@@ -680,6 +693,8 @@ static inline bool vqp_is_dead(enum ibv_wc_status status)
 }
 
 /* engine.c, for post.c, recv.c, announce.c and lookup.c */
+/* v may have something for vqp_poll() or vqp_pop() now. */
+void vqp_ready_note(struct vqp *v);
 /* The announced message v->lent is taken. */
 void vqp_lent_done(struct vqp *v);
 void vqp_slot_put(struct vqp_engine *e, struct vqp_slot *s);

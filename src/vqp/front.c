@@ -50,6 +50,16 @@ int skein_pool_progress(struct skein_pool *p)
 	return p->front->progress(p);
 }
 
+int skein_pool_fd(struct skein_pool *p)
+{
+	return p->front->fd(p);
+}
+
+int skein_pool_arm(struct skein_pool *p)
+{
+	return p->front->arm(p);
+}
+
 void skein_pool_get_stats(struct skein_pool *p, struct skein_pool_stats *st)
 {
 	p->front->stats(p, st);

@@ -17,6 +17,8 @@
 struct vqp_front {
 	void (*close)(struct skein_pool *p);
 	int (*progress)(struct skein_pool *p);
+	int (*fd)(struct skein_pool *p);
+	int (*arm)(struct skein_pool *p);
 	void (*stats)(struct skein_pool *p, struct skein_pool_stats *s);
 	int (*mem_new)(struct skein_pool *p, size_t len, unsigned access,
 		       struct skein_vqp_mem **mem);

@@ -560,7 +560,57 @@ int pool_round(struct pool *p)
 	moved += vqp_engine_round(&p->e, now);
 	leases_end(p, now);
 	publish_round(p, now);
+	p->moved |= moved != 0;
 	return moved;
+}
+
+/* --- sleeping ----------------------------------------------------------- */
+
+#define SOON_NS SKEIN_MS(1)   /* something is under way that no event ends */
+#define LATER_NS SKEIN_MS(10) /* something waits, perhaps for a retry */
+#define REST_NS SKEIN_MS(100)
+
+int pool_notify(struct pool *p)
+{
+	int err = dev_req_notify_cq(p->scq, 0);
+
+	if (!err)
+		err = dev_req_notify_cq(p->rcq, 0);
+	if (!err && p->ucq)
+		err = dev_req_notify_cq(p->ucq, 0);
+	return err;
+}
+
+uint64_t pool_due(const struct pool *p, uint64_t now_ns)
+{
+	const struct vqp_engine *e = &p->e;
+	const struct publish *u = p->publish;
+	uint64_t wait = REST_NS, due;
+	unsigned i;
+
+	if (!list_empty(&e->busy) || !list_empty(&e->closing))
+		wait = LATER_NS;
+	if (!list_empty(&e->lookups) || !list_empty(&e->want_rc))
+		wait = SOON_NS;
+	if (!list_empty(&e->lookups) && e->conf.lookup_wait_ns < wait)
+		wait = e->conf.lookup_wait_ns;
+	due = now_ns + wait;
+	for (i = 0; i < p->n_publish; i++, u++) {
+		if (u->step != PUBLISH_REST && u->step != PUBLISH_LOST &&
+		    due > now_ns + SOON_NS)
+			due = now_ns + SOON_NS;
+		if (u->due_ns < due)
+			due = u->due_ns;
+	}
+	return due;
+}
+
+void channel_drain(struct dev *dev, struct ibv_comp_channel *ch)
+{
+	struct ibv_cq *cq;
+
+	while (!dev->ops->get_cq_event(dev, ch, &cq))
+		dev->ops->ack_cq_events(dev, cq, 1);
 }
 
 /* --- open and close ----------------------------------------------------- */
@@ -754,8 +804,19 @@ void pool_free(struct pool *p)
 		mem_region_free(p->bufs);
 	if (p->ud_bufs)
 		mem_region_free(p->ud_bufs);
+	pool_fd_close(&p->fd);
+	if (p->owns_channel)
+		ops->destroy_comp_channel(p->dev, p->channel);
 	env_mutex_fini(p->env, &p->lock);
 	env_free(p->env, p);
+}
+
+static bool waits(const struct pool *p)
+{
+	const struct vqp_engine *e = &p->e;
+
+	return !list_empty(&e->busy) || !list_empty(&e->closing) ||
+	       !list_empty(&e->lookups) || !list_empty(&e->want_rc);
 }
 
 /* -SKEIN_EFORKED, or 0 with the lock. */
@@ -767,8 +828,14 @@ static int enter(struct pool *p)
 	return 0;
 }
 
+/* What this call has moved may be for another thread, which sleeps. What waits now
+ * may need a round before that thread's timer. */
 static void leave(struct pool *p)
 {
+	if (p->fd.armed && (p->moved || p->seen != p->e.events || waits(p)))
+		pool_fd_wake(&p->fd);
+	p->moved = false;
+	p->seen = p->e.events;
 	env_mutex_unlock(p->env, &p->lock);
 }
 
@@ -781,6 +848,63 @@ static int progress(struct skein_pool *base)
 		return err;
 	err = pool_round(p);
 	leave(p);
+	return err;
+}
+
+static int fd_of(struct skein_pool *base)
+{
+	struct pool *p = pool_of(base);
+	int err = enter(p);
+
+	if (err)
+		return err;
+	if (!p->fd.w) {
+		err = pool_fd_open(&p->fd, p->env, true);
+		if (!err)
+			err = pool_fd_watch(&p->fd, p->channel->fd);
+		if (err)
+			pool_fd_close(&p->fd);
+	}
+	if (!err)
+		err = env_waiter_fd(p->env, p->fd.w);
+	leave(p);
+	return err;
+}
+
+/* pool_fd.h */
+static int arm_locked(struct pool *p)
+{
+	uint64_t now;
+	int err;
+
+	if (pool_round(p) || vqp_any_ready(&p->e))
+		return 1;
+	if (pool_fd_empty(&p->fd, p->channel->fd))
+		channel_drain(p->dev, p->channel);
+	err = pool_notify(p);
+	if (err)
+		return err;
+	/* A completion before the request makes no event. */
+	if (pool_round(p))
+		return 1;
+	now = env_now_ns(p->env);
+	pool_fd_due(&p->fd, now, pool_due(p, now));
+	return 0;
+}
+
+static int arm(struct skein_pool *base)
+{
+	struct pool *p = pool_of(base);
+	int err = enter(p);
+
+	if (err)
+		return err;
+	/* What moves here is looked at here; pool_due() knows of what waits. */
+	err = p->fd.w ? arm_locked(p) : -EINVAL;
+	if (err)
+		leave(p); /* other threads may sleep */
+	else
+		env_mutex_unlock(p->env, &p->lock);
 	return err;
 }
 
@@ -1172,6 +1296,8 @@ static void close_it(struct skein_pool *p)
 static const struct vqp_front pool_front = {
 	.close = close_it,
 	.progress = progress,
+	.fd = fd_of,
+	.arm = arm,
 	.stats = stats,
 	.mem_new = mem_new,
 	.mem_free = mem_end,
@@ -1229,10 +1355,20 @@ int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 int pool_embed(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 	       struct skein_pool **pool)
 {
+	const struct dev_ops *ops = ctx->dev->ops;
+	struct ibv_comp_channel *channel;
 	struct pool *p;
-	int err = pool_make(ctx, a, NULL, NULL, &p);
+	int err;
 
-	if (!err)
-		*pool = &p->base;
-	return err;
+	err = ops->create_comp_channel(ctx->dev, &channel);
+	if (err)
+		return err;
+	err = pool_make(ctx, a, channel, NULL, &p);
+	if (err) {
+		ops->destroy_comp_channel(ctx->dev, channel);
+		return err;
+	}
+	p->owns_channel = true;
+	*pool = &p->base;
+	return 0;
 }

@@ -15,6 +15,7 @@
 #include "dev/mem.h"
 #include "vqp/engine.h"
 #include "vqp/front.h"
+#include "vqp/pool_fd.h"
 
 #include <skein/mem.h>
 #include <skein/vqp.h>
@@ -120,9 +121,12 @@ struct pool {
 	struct publish publish[VQP_METAS];
 	unsigned n_publish;
 	bool engine_up;
-	/* of the completion queues, where the owner sleeps; NULL: no thread
-	 * sleeps there */
+	/* of the completion queues, where the owner sleeps */
 	struct ibv_comp_channel *channel;
+	/* the embedded front's */
+	bool owns_channel, moved;
+	uint64_t seen; /* of engine.events */
+	struct pool_fd fd;
 };
 
 struct pool_vqp {
@@ -151,6 +155,14 @@ int pool_make(struct skein_ctx *ctx, const struct skein_pool_attr *a,
 void pool_free(struct pool *p);
 /* Returns what moved. */
 int pool_round(struct pool *p);
+/* Asks for an event of the channel with the next completion; rounds follow until
+ * nothing moves. */
+int pool_notify(struct pool *p);
+/* When the pool needs a round that no event announces: records to renew,
+ * retries, ends of leases. */
+uint64_t pool_due(const struct pool *p, uint64_t now_ns);
+/* Takes the events of a channel. */
+void channel_drain(struct dev *dev, struct ibv_comp_channel *ch);
 /* domain: only its vqps reach the memory; 0: all do. */
 int pool_mem_make(struct pool *p, size_t len, unsigned access, uint16_t domain,
 		  struct pool_mem **mem);

@@ -421,6 +421,7 @@ static void ahead_deliver(struct vqp *v, struct vqp *to)
 		v->expect++;
 		list_del(&m->link);
 		list_add_tail(&to->messages, &m->link);
+		vqp_ready_note(to);
 	}
 	vqp_end_look(v, to);
 }
@@ -632,6 +633,8 @@ int vqp_post_recv(struct vqp *v, struct ibv_recv_wr *wr,
 		if (wr->num_sge)
 			memcpy(r->sge, wr->sg_list,
 			       (size_t)wr->num_sge * sizeof(*r->sge));
+		if (v->state == VQP_ERROR)
+			vqp_ready_note(v); /* it is flushed */
 	}
 	return 0;
 }
@@ -711,6 +714,47 @@ static struct vqp_message *message_next(struct vqp *v)
 	return NULL;
 }
 
+/* Of a vqp in error: a message that was READ before, or could not be. */
+static struct vqp_message *message_left(const struct vqp *v)
+{
+	struct list_node *n;
+
+	for (n = v->messages.next; n != &v->messages; n = n->next)
+		if (message_of(n)->fetch)
+			return message_of(n);
+	return NULL;
+}
+
+/* Would message_next() take a message, begin to READ one, or drop one? */
+static bool message_is_next(const struct vqp *v)
+{
+	const struct vqp_message *m;
+	const struct list_node *n;
+
+	for (n = v->messages.next; n != &v->messages; n = n->next) {
+		m = container_of(n, struct vqp_message, link);
+		if (m->ends && is_behind(v, m))
+			continue;
+		if (m->ends && m->from->ours)
+			return true;
+		if (!m->fetch)
+			return v->recv_head != v->recv_tail;
+		if (m->fetch->begun ? m->fetch->over
+				    : m->from->state != VQP_CONNECTED)
+			return true;
+		if (!m->fetch->begun && !m->from->fetch)
+			return vqp_fetch_may(v, m);
+	}
+	return false;
+}
+
+bool vqp_recv_ready(const struct vqp *v)
+{
+	if (v->state == VQP_ERROR)
+		return message_left(v) || v->recv_head != v->recv_tail;
+	return message_is_next(v);
+}
+
 /* Puts a message into a receive; NULL: one of them is missing. */
 static struct vqp_message *message_take(struct vqp *v, struct vqp_recv **r,
 					enum ibv_wc_status *status)
@@ -788,17 +832,6 @@ struct vqp_message *vqp_take(struct vqp *v)
 		}
 		return m;
 	}
-	return NULL;
-}
-
-/* Of a vqp in error: a message that was READ before, or could not be. */
-static struct vqp_message *message_left(struct vqp *v)
-{
-	struct list_node *n;
-
-	for (n = v->messages.next; n != &v->messages; n = n->next)
-		if (message_of(n)->fetch)
-			return message_of(n);
 	return NULL;
 }
 

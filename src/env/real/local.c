@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <time.h>
 
@@ -242,6 +243,20 @@ int local_wait(int fd, uint64_t timeout_ns)
 	uint64_t ms = timeout_ns / 1000000 + 1;
 
 	return poll(&p, 1, ms < 60000 ? (int)ms : 60000) > 0;
+}
+
+int local_timer_new(int *fd)
+{
+	*fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	return *fd < 0 ? -errno : 0;
+}
+
+void local_timer_set(int fd, uint64_t due_ns)
+{
+	struct itimerspec t = {.it_value = {(time_t)(due_ns / 1000000000u),
+					    (long)(due_ns % 1000000000u)}};
+
+	timerfd_settime(fd, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
 void local_park(_Atomic(uint32_t) *word, uint32_t was, uint64_t timeout_ns)

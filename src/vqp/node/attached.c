@@ -174,12 +174,20 @@ int attached_read(struct attached *a, struct attach_msg *m, int *fd)
 	return a->hung_up ? -SKEIN_EDEAD : 0;
 }
 
+void attached_arm(struct attached *a)
+{
+	atomic_store_explicit(&a->ring.heads->asleep, 1, memory_order_relaxed);
+	/* pairs with the fence in the service's client_wake(): it sees the word,
+	 * or the caller's look sees what it has put */
+	fence_full();
+}
+
 void attached_sleep(struct attached *a, const struct ring *seen, uint64_t ns)
 {
 	struct ring_heads *h = seen->heads;
 
+	/* as in attached_arm() */
 	atomic_store_explicit(&h->asleep, 1, memory_order_relaxed);
-	/* pairs with the fence in the service's client_wake() */
 	fence_full();
 	if (!ring_comp_has(seen))
 		local_wait(a->fd, ns);

@@ -48,6 +48,9 @@ void attached_took(struct attached *a, unsigned n);
 /* Reads one message of the socket: 0; -EAGAIN; *fd: its descriptor, or -1. The
  * end of the socket sets hung_up. */
 int attached_read(struct attached *a, struct attach_msg *m, int *fd);
+/* From now on the service sends a message when it has put something into the
+ * ring. The caller looks at the ring once more. */
+void attached_arm(struct attached *a);
 /* Sleeps until the service sends a message, or has put more into the ring than
  * `seen` has, which is the ring as it was under the lock. */
 void attached_sleep(struct attached *a, const struct ring *seen, uint64_t ns);

@@ -16,6 +16,7 @@
 #include "vqp/front.h"
 #include "vqp/node/attached.h"
 #include "vqp/node/serve.h"
+#include "vqp/pool_fd.h"
 
 #include "base/fence.h"
 #include "conn/ctx.h"
@@ -41,6 +42,7 @@ struct node_vqp {
 	uint32_t life;	       /* node_pool.life when the vqp was made */
 	uint32_t id;
 	enum state state;
+	struct list_node ready; /* in node_pool.ready: q has some */
 	/* completions not polled: a ring that grows */
 	struct ring_comp *q;
 	uint32_t q_cap, q_head, q_tail;
@@ -95,7 +97,8 @@ struct node_pool {
 	bool asking, answered;
 	struct attach_msg answer;
 	int answer_fd;
-	struct list_node vqps;
+	struct list_node vqps, ready;
+	struct pool_fd fd; /* skein_pool_fd() */
 	struct place place[SERVE_VQPS];
 	struct node_mem *mems[SERVE_MEMS];
 };
@@ -192,6 +195,8 @@ static void socket_read(struct node_pool *p)
 	int fd;
 
 	while (!attached_read(&p->at, &m, &fd)) {
+		/* it may be for the thread that sleeps at skein_pool_fd() */
+		pool_fd_wake(&p->fd);
 		if (m.kind != ATTACH_WAKE && p->asking && !p->answered) {
 			p->answer = m;
 			p->answer_fd = fd;
@@ -220,6 +225,34 @@ static bool queue_grow(struct node_pool *p, struct node_vqp *v)
 	v->q = q;
 	v->q_cap = cap;
 	return true;
+}
+
+static void queue_put(struct node_pool *p, struct node_vqp *v,
+		      const struct ring_comp *c)
+{
+	/* Without memory for it a completion is lost; the process will not last
+	 * much longer either. */
+	if (!queue_grow(p, v))
+		return;
+	v->q[v->q_tail++ % v->q_cap] = *c;
+	if (!list_linked(&v->ready))
+		list_add_tail(&p->ready, &v->ready);
+}
+
+/* The oldest one; it stays where it is until the next call. */
+static struct ring_comp *queue_take(struct node_vqp *v)
+{
+	struct ring_comp *c = &v->q[v->q_head++ % v->q_cap];
+
+	if (v->q_head == v->q_tail)
+		list_del(&v->ready);
+	return c;
+}
+
+static void queue_drop(struct node_vqp *v)
+{
+	v->q_head = v->q_tail;
+	list_del(&v->ready);
 }
 
 /* The service may forget the vqp of this place, which has no handle. */
@@ -304,10 +337,7 @@ static int comps_take(struct node_pool *p)
 			continue;
 		if (c.kind != RING_DONE)
 			at->v->recvs--;
-		/* Without memory for it a completion is lost; the process will
-		 * not last much longer either. */
-		if (queue_grow(p, at->v))
-			at->v->q[at->v->q_tail++ % at->v->q_cap] = c;
+		queue_put(p, at->v, &c);
 	}
 	attached_took(&p->at, (unsigned)n);
 	return n;
@@ -336,6 +366,8 @@ static void sleep_once(struct node_pool *p, uint64_t ns)
 	attached_sleep(&p->at, &seen, ns);
 	env_mutex_lock(p->base.env, &p->lock);
 	p->sleeper = false;
+	/* The word may have been set for skein_pool_fd() as well. */
+	pool_fd_wake(&p->fd);
 	socket_read(p);
 	pass_on(p);
 }
@@ -563,6 +595,12 @@ static void mem_free(struct skein_vqp_mem *base)
  * stays a handle of its life. */
 static void life_begin(struct node_pool *p, struct attached *at)
 {
+	if (p->fd.w) {
+		/* Not by closing it: a forked child may have it open. */
+		pool_fd_unwatch(&p->fd, p->at.fd);
+		(void)pool_fd_watch(&p->fd, at->fd);
+		pool_fd_wake(&p->fd);
+	}
 	attached_close(&p->at);
 	p->at = *at;
 	p->life++;
@@ -647,6 +685,7 @@ static void vqp_drop(struct node_pool *p, struct node_vqp *v)
 	if (v->life == p->life)
 		place_of(p, v->id)->v = NULL;
 	list_del(&v->link);
+	list_del(&v->ready);
 	env_free(p->base.env, v->q);
 	env_free(p->base.env, v);
 }
@@ -661,7 +700,7 @@ static void vqp_free_(struct skein_vqp *base)
 	if (enter(p))
 		return;
 	while (!is_gone(p, v) && v->q_head != v->q_tail) {
-		c = &v->q[v->q_head++ % v->q_cap];
+		c = queue_take(v);
 		if (c->kind == RING_MESSAGE)
 			message_drop(p, c->value);
 	}
@@ -908,7 +947,7 @@ static int poll_(struct skein_vqp *base, int n, struct ibv_wc *wc)
 		return err;
 	comps_take(p);
 	while (v->state != BOUND && got < n && v->q_head != v->q_tail)
-		wc_fill(v, &v->q[v->q_head++ % v->q_cap], &wc[got++]);
+		wc_fill(v, queue_take(v), &wc[got++]);
 	if (!got && is_gone(p, v))
 		got = -SKEIN_EDEAD;
 	looked(p, got);
@@ -945,9 +984,9 @@ static int pop(struct skein_vqp *base, unsigned n, struct skein_vqp_msg *msgs)
 	comps_take(p);
 	/* A message names its sender's vqp, which ended with its service. */
 	if (v->life != p->life)
-		v->q_head = v->q_tail;
+		queue_drop(v);
 	for (; v->state == BOUND && got < n && v->q_head != v->q_tail; got++) {
-		c = &v->q[v->q_head++ % v->q_cap];
+		c = queue_take(v);
 		msgs[got] =
 			(struct skein_vqp_msg){.from = sender_of(p, c->value),
 					       .wr_id = c->wr_id,
@@ -992,6 +1031,58 @@ static int progress(struct skein_pool *base)
 	return n;
 }
 
+static int fd_of(struct skein_pool *base)
+{
+	struct node_pool *p = pool_of_base(base);
+	int err = enter(p);
+
+	if (err)
+		return err;
+	if (!p->fd.w) {
+		err = pool_fd_open(&p->fd, base->env, false);
+		if (!err)
+			err = pool_fd_watch(&p->fd, p->at.fd);
+		if (err)
+			pool_fd_close(&p->fd);
+	}
+	if (!err)
+		err = env_waiter_fd(base->env, p->fd.w);
+	leave(p);
+	return err;
+}
+
+/* pool_fd.h. The word has another writer, a thread in attached_sleep(), which
+ * wakes this one when it takes the word back. */
+static int arm_locked(struct node_pool *p)
+{
+	if (comps_take(p) || !list_empty(&p->ready))
+		return 1;
+	if (p->attaching || is_dead(p))
+		return -SKEIN_EDEAD;
+	p->fd.rung = true; /* socket_read() would ring what is emptied next */
+	if (!p->sleeper)
+		socket_read(p);
+	(void)pool_fd_empty(&p->fd, p->at.fd);
+	attached_arm(&p->at);
+	if (ring_comp_has(&p->at.ring)) {
+		pool_fd_wake(&p->fd);
+		return 1;
+	}
+	return is_dead(p) ? -SKEIN_EDEAD : 0; /* the socket's end was read */
+}
+
+static int arm(struct skein_pool *base)
+{
+	struct node_pool *p = pool_of_base(base);
+	int err = enter(p);
+
+	if (err)
+		return err;
+	err = p->fd.w ? arm_locked(p) : -EINVAL;
+	leave(p);
+	return err;
+}
+
 static void stats(struct skein_pool *base, struct skein_pool_stats *st)
 {
 	struct skein_pool_stats s = {.size = sizeof(s)};
@@ -1010,6 +1101,7 @@ static void pool_drop(struct node_pool *p)
 	for (i = 0; i < SERVE_MEMS; i++)
 		if (p->mems[i])
 			mem_drop(p, p->mems[i]);
+	pool_fd_close(&p->fd);
 	attached_close(&p->at);
 	env_free(env, p->path);
 	env_mutex_fini(env, &p->lock);
@@ -1026,6 +1118,8 @@ static void close_(struct skein_pool *base)
 static const struct vqp_front node_front = {
 	.close = close_,
 	.progress = progress,
+	.fd = fd_of,
+	.arm = arm,
 	.stats = stats,
 	.mem_new = mem_new,
 	.mem_free = mem_free,
@@ -1066,6 +1160,7 @@ int node_attach(struct skein_ctx *ctx, const char *path, uint64_t timeout_ns,
 	p->at.fd = -1;
 	list_init(&p->waits);
 	list_init(&p->vqps);
+	list_init(&p->ready);
 	env_mutex_init(env, &p->lock);
 	p->path = env_strdup(env, path);
 	err = p->path ? attached_open(&at, env, path,

@@ -18,7 +18,6 @@
 #include <sys/stat.h>
 
 #define FDS_NS 50000u /* between two looks at the sockets while it polls */
-#define SLEEP_NS SKEIN_MS(100)
 #define FDS_BATCH 16
 #define BUSY_MS 100u /* when a refused client may come again */
 #define MSGS_BATCH 8
@@ -455,15 +454,6 @@ static struct node_door *door_of(struct skein_node *n, int fd)
 	return NULL;
 }
 
-static void channel_drain(struct skein_node *n)
-{
-	const struct dev_ops *ops = n->ctx->dev->ops;
-	struct ibv_cq *cq;
-
-	while (!ops->get_cq_event(n->ctx->dev, n->channel, &cq))
-		ops->ack_cq_events(n->ctx->dev, cq, 1);
-}
-
 /* Level-triggered: messages that are not read now are reported again. */
 static int fds_look(struct skein_node *n)
 {
@@ -474,7 +464,7 @@ static int fds_look(struct skein_node *n)
 	k = env_waiter_ready_fds(n->env, n->w, fds, FDS_BATCH);
 	for (i = 0; i < k; i++) {
 		if (fds[i] == n->channel->fd)
-			channel_drain(n);
+			channel_drain(n->ctx->dev, n->channel);
 		else if ((d = door_of(n, fds[i])))
 			accept_all(n, d);
 		else if ((c = client_of(n, fds[i])))
@@ -579,25 +569,6 @@ static bool work_is_there(struct skein_node *n)
 	return false;
 }
 
-/* When the engine or the record needs a round without a wake-up. */
-static uint64_t sleep_end(struct skein_node *n, uint64_t now)
-{
-	uint64_t wait = n->pool->e.conf.lookup_wait_ns, end = now + SLEEP_NS;
-	const struct publish *u = n->pool->publish;
-	unsigned i;
-
-	if (!list_empty(&n->pool->e.lookups))
-		end = now + (wait < SKEIN_MS(1) ? wait : SKEIN_MS(1));
-	for (i = 0; i < n->pool->n_publish; i++, u++) {
-		if (u->step != PUBLISH_REST && u->step != PUBLISH_LOST &&
-		    end > now + SKEIN_MS(1))
-			end = now + SKEIN_MS(1);
-		if (u->due_ns < end)
-			end = u->due_ns;
-	}
-	return end;
-}
-
 /* The service sets `asleep`, has a fence, and looks at the rings. A client
  * writes its request, has a fence, and looks at `asleep`.
  * tests/model/node.pml */
@@ -609,14 +580,12 @@ static void sleep_once(struct skein_node *n)
 	/* odd while asleep; each client wakes the service once a sleep */
 	atomic_fetch_add_explicit(&page->asleep, 1, memory_order_relaxed);
 	fence_full();
-	if (dev_req_notify_cq(n->pool->rcq, 0) ||
-	    dev_req_notify_cq(n->pool->scq, 0) || work_is_there(n) ||
-	    pool_round(n->pool)) {
+	if (pool_notify(n->pool) || work_is_there(n) || pool_round(n->pool)) {
 		env_waiter_disarm(n->env, n->w);
 	} else {
 		n->stats.sleeps++;
 		env_waiter_sleep(n->env, n->w,
-				 sleep_end(n, env_now_ns(n->env)));
+				 pool_due(n->pool, env_now_ns(n->env)));
 		n->fds_ns = 0; /* look what the wake-up was */
 	}
 	atomic_fetch_add_explicit(&page->asleep, 1, memory_order_relaxed);

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <skein/skein.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,6 +74,7 @@ static inline void start(pid_t *pid, void (*fn)(int out), void *buf, size_t len)
 	assert_int_equal(pipe(p), 0);
 	*pid = fork();
 	if (!*pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(p[0]);
 		fn(p[1]);
 		_exit(1);
