@@ -224,6 +224,15 @@ static bool paths_fit(const struct node_opts *o)
 	return true;
 }
 
+/* soft hears strangers of other hosts only where SKEIN_LINK asks for that. */
+static bool serves_this_host(struct skein_ctx *ctx)
+{
+	const char *link = getenv("SKEIN_LINK");
+
+	return !strncmp(skein_ctx_device(ctx), "soft", 4) &&
+	       (!link || !*link || !strcmp(link, "off"));
+}
+
 static int announce(const struct node_opts *o, struct skein_ctx *ctx,
 		    struct skein_node *node)
 {
@@ -238,6 +247,9 @@ static int announce(const struct node_opts *o, struct skein_ctx *ctx,
 	for (i = 0; i < o->listen.n; i++)
 		printf("%s, ", o->listen.at[i]);
 	printf("device %s\n", skein_ctx_device(ctx));
+	if (serves_this_host(ctx))
+		printf("node: nodes of other hosts do not reach this one: "
+		       "start it with SKEIN_LINK=auto for them\n");
 	return fflush(stdout) ? -EIO : 0;
 }
 

@@ -374,6 +374,11 @@ static void asked_again(struct vqp_engine *e, struct vqp_rc *r)
 		tell_own(e, r, RC_ASK);
 		return;
 	}
+	if (!p->dc)
+		vqp_say(e, 256,
+			"vqp: a node that DC does not reach does not answer: "
+			"its process makes no calls, or (soft) is on another "
+			"host and was started without SKEIN_LINK=auto");
 	p->rc_again_ns = e->now_ns + VQP_RC_PAUSE_NS;
 	p->refs++;
 	end(e, r);

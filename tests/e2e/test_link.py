@@ -127,6 +127,31 @@ def vqps():
                    ).expect(f'^{THERE}:.* answers: goose$')
 
 
+def unasked():
+    """A node that was started without SKEIN_LINK hears no strangers of another
+    host: it says so, and so does the client."""
+    with Case() as case:
+        meta = case.start([*there.inside, tool(), 'meta', '--insecure',
+                           '--listen', f'{THERE}:0'], device=DEVICES.server)
+        env = {'SKEIN_META': meta.expect(
+            r'^meta: listening on (\S+), ').group(1)}
+        at = os.path.join(case.folder, 'node')
+        node = case.start([*there.inside, tool(), 'node', '--listen', at],
+                          device=DEVICES.server, env=env)
+        node.expect('^node: nodes of other hosts do not reach this one: '
+                    'start it with SKEIN_LINK=auto')
+        server = case.start([*there.inside, built('examples/06-pool-server')],
+                            device=DEVICES.server,
+                            env={**env, 'SKEIN_NODE': at})
+        name = server.expect(r'^server: node (\S+), port 1$').group(1)
+        asks = case.start([built('examples/06-pool-client'), name],
+                          device=DEVICES.client, env=env)
+        asks.expect('does not answer: .*started without SKEIN_LINK=auto')
+        asks.exits(1)
+        server.kill()
+        node.stop()
+
+
 def chosen():
     """auto takes datagrams where nobody listens, else a connection."""
     for link in 'udp', 'auto':
@@ -391,5 +416,5 @@ def captured():
 if __name__ == '__main__':
     here, there = enter(2)
     join()
-    run_cases(chosen, vqps, operations, same_host, another_port, stopped, killed,
-              datagrams, copy, sealed, refused, captured)
+    run_cases(chosen, vqps, unasked, operations, same_host, another_port,
+              stopped, killed, datagrams, copy, sealed, refused, captured)
