@@ -290,7 +290,9 @@ struct skein_node_attr {
 	uint64_t timeout_ns;
 	/* Of a client, -EDQUOT: requests outstanding (default 256), vqps (1024,
 	 * and at most), ports (64). All clients of a user have user_times (4)
-	 * of each, and of memory. The first refusal is logged. */
+	 * of each, and of memory. A client has 64 memories at most, and the
+	 * clients of a domain (skein_node_listen()) as many as are left: of
+	 * 1023, or what RLIMIT_NOFILE allows. The first refusal is logged. */
 	uint32_t requests_max, vqps_max, ports_max, user_times;
 	uint64_t meta_wait_ns; /* as in skein_pool_attr */
 };

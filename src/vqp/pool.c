@@ -507,6 +507,8 @@ static void mem_free(struct pool_mem *m)
 	list_del(&m->link);
 	if (m->counted)
 		*m->counted -= m->region->len;
+	if (m->held)
+		--*m->held;
 	mem_region_free(m->region);
 	env_free(p->env, m);
 }

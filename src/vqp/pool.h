@@ -37,6 +37,7 @@ struct pool_mem {
 	bool write;	   /* may requests of this node write to it */
 	uint64_t keep_ns;  /* given up by its owner: registered until then */
 	uint64_t *counted; /* falls by its bytes when it is freed; or NULL */
+	uint32_t *held;	   /* falls by one then; or NULL */
 };
 
 enum publish_step {

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #define FDS_NS 50000u /* between two looks at the sockets while it polls */
@@ -286,10 +287,37 @@ static void on_hello(struct node_client *c, struct attach_msg *m)
 	answer(c, m, err, fds, 2);
 }
 
+/* A domain may have as many memories as are left: so there is always room for
+ * another one's. Those of one client are SERVE_MEMS at most. */
+static bool domain_has_room(struct node_client *c)
+{
+	const struct node_domain *d;
+	struct list_node *l;
+	uint32_t all = 0;
+
+	list_for_each(l, &c->node->domains) {
+		d = container_of(l, struct node_domain, link);
+		all += d->mems;
+	}
+	if (all + c->domain->mems < c->node->mems_max)
+		return true;
+	if (!c->domain->full)
+		env_log(c->node->env, ENV_LOG_WARN,
+			"node: client %u (uid %u): the clients of its domain "
+			"have %u memories of %u: the rest is for others (ulimit "
+			"-n, up to %u memories)",
+			c->pid, c->uid, c->domain->mems, c->node->mems_max,
+			REGION_PLACES - 1);
+	c->domain->full = true;
+	return false;
+}
+
 static int mem_allowed(struct node_client *c, uint64_t len)
 {
 	if (!len)
 		return -EINVAL;
+	if (!domain_has_room(c))
+		return -EDQUOT;
 	return quota_take(&c->serve.quota, QUOTA_MEMORY, len) ? 0 : -EDQUOT;
 }
 
@@ -297,6 +325,8 @@ static void mem_named(struct node_client *c, struct attach_msg *m,
 		      struct pool_mem *mem)
 {
 	mem->counted = &c->user->used[QUOTA_MEMORY];
+	mem->held = &c->domain->mems;
+	c->domain->mems++;
 	m->region = mem->base.id;
 	m->region_addr = mem->base.raddr;
 }
@@ -658,6 +688,25 @@ int skein_node_listen(struct skein_node *n, const char *path,
 	return err;
 }
 
+/* A memory has two descriptors, this pool's and the device's. Others are two for
+ * each client, and those of the device, its peers and the doors. */
+#define FDS_MEM 2u
+#define FDS_OWN 64u
+
+static uint32_t mems_max(const struct skein_node *n)
+{
+	uint64_t kept = FDS_OWN + 2ull * n->clients_max, most;
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l))
+		return REGION_PLACES - 1;
+	/* too few for all clients: a few memories all the same */
+	most = l.rlim_cur > kept ? (l.rlim_cur - kept) / FDS_MEM : 0;
+	if (most < 16)
+		return 16;
+	return most < REGION_PLACES ? (uint32_t)most : REGION_PLACES - 1;
+}
+
 static int waiter_open(struct skein_node *n)
 {
 	int err = env_waiter_new(n->env, ENV_WAIT_ADAPTIVE, &n->w);
@@ -752,6 +801,7 @@ int skein_node_open(struct skein_ctx *ctx, const char *path,
 	n->max[QUOTA_VQPS] = a.vqps_max ? a.vqps_max : SERVE_VQPS;
 	n->max[QUOTA_PORTS] = a.ports_max ? a.ports_max : 64;
 	n->user_times = a.user_times ? a.user_times : 4;
+	n->mems_max = mems_max(n);
 	list_init(&n->clients);
 	list_init(&n->users);
 	list_init(&n->doors);

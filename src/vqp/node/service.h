@@ -26,6 +26,10 @@ struct node_domain {
 	char *name; /* given with --listen; NULL: */
 	uint32_t uid;
 	uint64_t mount_ns, net_ns;
+	/* memories of its clients, until peers have forgotten them: each costs
+	 * descriptors, and most a place in the table of regions */
+	uint32_t mems;
+	bool full; /* that was logged */
 };
 
 /* A listening socket. */
@@ -42,7 +46,7 @@ struct node_client {
 	int fd;
 	uint32_t uid, pid;
 	struct quota_user *user;
-	const struct node_domain *domain;
+	struct node_domain *domain;
 	unsigned logged; /* bits of quota.refused that were logged */
 	bool attached, gone;
 	struct serve serve;
@@ -66,7 +70,8 @@ struct skein_node {
 	unsigned n_clients, clients_max;
 	uint64_t max[QUOTA_KINDS]; /* of a client */
 	unsigned user_times;
-	uint64_t fds_ns; /* when sockets were looked at last */
+	uint32_t mems_max; /* of all domains */
+	uint64_t fds_ns;   /* when sockets were looked at last */
 	struct skein_node_stats stats;
 };
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #define PORT 1
@@ -39,6 +40,7 @@ static struct hello far;
 
 static void node_main(int out)
 {
+	struct rlimit few = {256, 256};
 	struct skein_node_attr a = {.size = sizeof(a),
 				    .meta = meta_addr,
 				    .mem_max = 1 << 20,
@@ -46,7 +48,8 @@ static void node_main(int out)
 	struct skein_node_stats st;
 	struct skein_node *n;
 
-	if (skein_node_open(ctx_quiet(), path, &a, &n) ||
+	if (setrlimit(RLIMIT_NOFILE, &few) ||
+	    skein_node_open(ctx_quiet(), path, &a, &n) ||
 	    skein_node_listen(n, path2, "other") || write(out, "+", 1) != 1)
 		_exit(1);
 	for (;;) {
@@ -640,6 +643,48 @@ static void test_sender_dies(void **state)
 	clients_become(1);
 }
 
+/* The clients of one domain take all memories that they get; a client of another
+ * one has its own, and they work. */
+static void test_mems_share(void **state)
+{
+	struct skein_pool_attr a = {.size = sizeof(a), .node = path2};
+	struct skein_vqp_mem *m[8 * 64];
+	unsigned n = 0, i, pools = 0;
+	struct skein_pool *p[6];
+	struct skein_vqp *v;
+	char text[] = "x";
+	struct ibv_sge sge = {(uintptr_t)text, 1, 0};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_INLINE},
+			   *bad;
+	int err = 0;
+
+	(void)state;
+	for (i = 0; i < 6; i++) {
+		pool_open(&p[pools++]);
+		while (!(err = skein_vqp_mem_new(p[i], 1, REMOTE, &m[n])))
+			n++;
+		assert_int_equal(err, -EDQUOT);
+	}
+	/* 256 descriptors are for 88; the echo, of the same domain, has two */
+	assert_int_equal(n, 42);
+	assert_int_equal(skein_pool_open(NULL, &a, &pool), 0);
+	for (i = 0; i < 16; i++)
+		assert_int_equal(skein_vqp_mem_new(pool, 256, REMOTE, &mem), 0);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	assert_int_equal(skein_vqp_connect(v, far.node, PORT, patience_ns(60)),
+			 0);
+	assert_int_equal(recv_post(v, mem, 0), 0);
+	assert_int_equal(skein_vqp_post_send(v, &wr, &bad), 0);
+	assert_int_equal(next(v).status, IBV_WC_SUCCESS);
+	skein_pool_close(pool);
+	while (pools)
+		skein_pool_close(p[--pools]);
+	clients_become(1);
+}
+
 #define LONG 100000u
 
 static void long_send(struct skein_vqp *v, struct skein_vqp_mem *m)
@@ -1043,6 +1088,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_sender_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mems_share, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_service_dies, setup,
 						teardown),
