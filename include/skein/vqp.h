@@ -123,7 +123,7 @@ SKEIN_API int skein_pool_progress(struct skein_pool *pool);
 /*
  * A descriptor for poll(2) and epoll(7), one for all vqps of the pool: readable
  * when skein_vqp_pop() or skein_vqp_poll() of one may have something, and at times
- * for the pool's own work: an idle pool some 15 times a second, through a node
+ * for the pool's own work: an idle pool some ten times a second, through a node
  * service never. Also when posts may have room again, unless another thread's
  * call has made that room. The pool's: leave it unread, and sleep on it no more
  * when skein_pool_close() is called, which wakes nobody. -EMFILE, -ENOMEM,
