@@ -20,7 +20,8 @@
 
 #define FDS_NS 50000u /* between two looks at the sockets while it polls */
 #define FDS_BATCH 16
-#define BUSY_MS 100u /* when a refused client may come again */
+#define SILENT_NS SKEIN_MS(100) /* a client attaches in microseconds */
+#define BUSY_MS 100u		/* when a refused client may come again */
 #define MSGS_BATCH 8
 
 /* --- clients ------------------------------------------------------------ */
@@ -223,9 +224,27 @@ static int client_new(struct skein_node *n, const struct node_door *door,
 	c->pid = pid;
 	c->user = user;
 	c->domain = domain;
+	c->since_ns = env_now_ns(n->env);
 	list_add_tail(&n->clients, &c->link);
 	n->n_clients++;
 	return 0;
+}
+
+/* The oldest process that has connected and says nothing makes room for another
+ * one. */
+static void silent_drop(struct skein_node *n)
+{
+	uint64_t now = env_now_ns(n->env);
+	struct node_client *c;
+	struct list_node *l;
+
+	list_for_each(l, &n->clients) {
+		c = container_of(l, struct node_client, link);
+		if (c->attached || now - c->since_ns < SILENT_NS)
+			continue;
+		client_free(c);
+		return;
+	}
 }
 
 static void accept_all(struct skein_node *n, const struct node_door *door)
@@ -234,6 +253,8 @@ static void accept_all(struct skein_node *n, const struct node_door *door)
 	int fd, err;
 
 	while (!local_accept(door->fd, &fd)) {
+		if (n->n_clients >= n->clients_max)
+			silent_drop(n);
 		err = n->n_clients < n->clients_max ? client_new(n, door, fd)
 						    : -SKEIN_EBUSY;
 		if (!err)

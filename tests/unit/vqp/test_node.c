@@ -643,6 +643,22 @@ static void test_sender_dies(void **state)
 	clients_become(1);
 }
 
+/* Processes that connect and say nothing do not shut the door. */
+static void test_silent(void **state)
+{
+	int fd[8], i;
+
+	(void)state;
+	for (i = 0; i < 8; i++)
+		assert_int_equal(local_connect(path, &fd[i]), 0);
+	usleep(200000);
+	client_open();
+	skein_pool_close(pool);
+	for (i = 0; i < 8; i++)
+		close(fd[i]);
+	clients_become(1);
+}
+
 /* The clients of one domain take all memories that they get; a client of another
  * one has its own, and they work. */
 static void test_mems_share(void **state)
@@ -1088,6 +1104,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_sender_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_garbage, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_silent, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mems_share, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
