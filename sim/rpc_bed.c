@@ -288,7 +288,7 @@ static void fill_whole(struct caller *c)
 		failed(c->bed, rc ? rc : -EAGAIN);
 }
 
-/* As many as may be outstanding. */
+/* As many as may be outstanding. Each leaves at once, as FLOCK's do. */
 static void fill(struct caller *c)
 {
 	struct bed *bed = c->bed;
@@ -297,13 +297,12 @@ static void fill(struct caller *c)
 	for (unsigned i = 0; i < bed->conf->window && !rc; i++) {
 		struct slot *slot = &c->slots[i];
 		struct skein_rpc_entry e;
+		unsigned begun;
 
 		if (slot->begun)
 			continue;
 		e = call_of(c, slot);
-		rc = skein_rpc_call_async(conn_of(c), e.id, e.req, e.req_len,
-					  e.resp_max, e.timeout_ns, e.done,
-					  e.arg);
+		rc = skein_rpc_call_batch(conn_of(c), &e, 1, &begun);
 		if (rc)
 			slot->begun = 0;
 		else

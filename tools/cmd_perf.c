@@ -55,6 +55,9 @@ static const char more[] =
 	"medians over the others. Between two hosts there is no such probe, and\n"
 	"its columns are empty. skein-perf(1) explains every column.";
 
+static const char outside[] = "rpc: call from outside done()";
+static const char flush[] = "rpc: the same, and flush every batch";
+
 static int bad(const char *what)
 {
 	out_error(PERF_CMD, "%s", what);
@@ -101,9 +104,9 @@ static int check_sharing(const struct perf_opts *o)
 	if (o->qps > o->threads)
 		return bad("--qp is larger than --threads: threads share QPs, "
 			   "and some would have none");
-	if (o->flush)
-		return bad("--flush is for a connection of each thread's own: "
-			   "leave out --qp");
+	if (o->flush || o->outside)
+		return bad("--outside and --flush are for a connection of each "
+			   "thread's own: leave out --qp");
 	if (o->batch > 1 && o->degree)
 		return bad("--degree counts calls of different threads: leave "
 			   "out --batch");
@@ -147,8 +150,8 @@ static int settle(struct perf_opts *o)
 		o->batch = 1;
 	if (!o->window)
 		o->window = o->rate && o->op != PERF_STREAM ? window : 1;
-	if (o->flush && (o->op != PERF_RPC || !o->rate))
-		return bad("--flush is for rpc with --window");
+	if ((o->flush || o->outside) && (o->op != PERF_RPC || !o->rate))
+		return bad("--outside and --flush are for rpc with --window");
 	if (o->rate && o->window < o->batch) {
 		out_error(PERF_CMD,
 			  "-l/--batch %u is larger than -t/--window, which is "
@@ -300,8 +303,8 @@ static enum opt_verdict parse(struct perf_opts *o, struct raw_opts *raw,
 		{'l', "batch", OPT_U32, &o->batch, "N",
 		 "posts in a list, or requests in a message; else 1", 1,
 		 PERF_BATCH_MAX},
-		{0, "flush", OPT_FLAG, &o->flush,
-		 .help = "rpc: call from outside a round, flush every batch"},
+		{0, "outside", OPT_FLAG, &o->outside, .help = outside},
+		{0, "flush", OPT_FLAG, &o->flush, .help = flush},
 		{0, "no-combining", OPT_FLAG, &o->no_combining,
 		 .help = "rpc: threads that share post under a spin lock"},
 		{0, "degree", OPT_U32, &o->degree, "N",

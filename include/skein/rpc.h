@@ -130,10 +130,17 @@ SKEIN_API int skein_rpc_call(struct skein_conn *conn, uint16_t id,
 			     struct skein_rpc_result *result);
 
 /*
- * Starts a call. The request is copied before it returns. The call leaves at
- * once; calls that a done() makes on the same connection leave together, after
- * all done() of that round. -EAGAIN: the ring or the window of outstanding
- * calls is full: make progress, try again.
+ * Starts a call. The request is copied before it returns. -EAGAIN: the ring or
+ * the window of outstanding calls is full: make progress, try again.
+ *
+ * The call leaves at once while fewer than 4 calls of the thread are under way
+ * on the connection (done() has not run), or another thread runs the engine.
+ * Later ones of up to 256 bytes gather, and leave together: with the 16th,
+ * before the thread's other calls, or when it reaps or cancels; at the latest
+ * when a thread next runs the engine, in any way. A thread that turns to other
+ * work calls skein_engine_progress() first, or uses skein_rpc_call_batch(). A
+ * call's timeout begins when it leaves. Calls that a done() makes on the same
+ * connection leave together, after all done() of that round.
  *
  * With skein_conn_attr.latency_bound_ns a call waits for company, at most until
  * the thread next makes progress, reaps, runs the engine or makes a blocking
@@ -162,8 +169,8 @@ struct skein_rpc_entry {
 };
 
 /*
- * Starts n calls, in their order, that leave together: for a thread that has
- * several ready, as after skein_rpc_reap(). They share messages with each other
+ * Starts n calls, in their order, that leave at once, together: for a thread
+ * that has several ready, as after skein_rpc_reap(). They share messages with each other
  * and with calls of other threads. Each is as one of skein_rpc_call_async().
  * Returns 0 when the first *begun calls have begun, at least one (none when n
  * is 0): there was no room for the others. -EAGAIN or another error: none has
@@ -177,10 +184,10 @@ SKEIN_API int skein_rpc_call_batch(struct skein_conn *conn,
  * Gives up the oldest call under way that skein_rpc_call_async() started with
  * this done and arg. The call ends with -ECANCELED: not sent when it had not
  * left, else unknown; an answer that still comes is dropped. done() runs in the
- * thread where it would have run. -ENOENT: no such call, it has ended, or,
- * with a latency bound, it has not left the thread that made it. Any
- * thread. Waits at most one second for another thread that runs the engine:
- * then -ETIMEDOUT, and the call ends when that thread goes on.
+ * thread where it would have run. -ENOENT: no such call, it has ended, or it has
+ * not left the thread that made it. Any thread. Waits at most one second for
+ * another thread that runs the engine: then -ETIMEDOUT, and the call ends when
+ * that thread goes on.
  */
 SKEIN_API int skein_rpc_cancel(struct skein_conn *conn, skein_rpc_done_fn *done,
 			       void *arg);

@@ -346,7 +346,7 @@ static void on_done(void *arg, const struct skein_rpc_result *res)
 
 	rw->outstanding--;
 	rw->done++;
-	if (!rc && !rw->w->p->o.flush)
+	if (!rc && !rw->w->p->o.flush && !rw->w->p->o.outside)
 		rc = fill(rw);
 	if (rc && !rw->status)
 		rw->status = rc;
@@ -386,7 +386,7 @@ static int call_some(struct rpc_worker *rw, unsigned n)
 	for (unsigned i = 0; i < n; i++, rw->issued++)
 		calls[i] = next_call(rw);
 	rw->issued -= n;
-	if (n > 1)
+	if (n > 1 || rw->w->p->o.flush)
 		rc = skein_rpc_call_batch(rw->conn, calls, n, &begun);
 	else
 		rc = skein_rpc_call_async(rw->conn, calls->id, calls->req,

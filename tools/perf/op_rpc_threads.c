@@ -107,13 +107,26 @@ static uint64_t answers(struct rpc_worker *rw)
 static int issue(struct rpc_worker *rw, bool timed)
 {
 	struct perf *p = rw->w->p;
+	struct skein_rpc_entry call = {.id = RPC_ECHO,
+				       .req = rw->req,
+				       .req_len = p->size,
+				       .resp_max = p->size,
+				       .timeout_ns = perf_patience(p),
+				       .done = timed ? on_answer_timed
+						     : on_answer,
+				       .arg = rw};
+	unsigned begun;
 	int rc;
 
 	if (timed)
 		rw->sample_t0 = ticks_now();
-	rc = skein_rpc_call_async(rw->conn, RPC_ECHO, rw->req, p->size, p->size,
-				  perf_patience(p),
-				  timed ? on_answer_timed : on_answer, rw);
+	/* A thread's calls do not gather where the degree is forced. */
+	if (p->o.degree)
+		rc = skein_rpc_call_batch(rw->conn, &call, 1, &begun);
+	else
+		rc = skein_rpc_call_async(rw->conn, call.id, call.req,
+					  call.req_len, call.resp_max,
+					  call.timeout_ns, call.done, call.arg);
 	if (rc == 0)
 		call_begun(rw);
 	else if (timed)

@@ -76,7 +76,8 @@ struct perf_opts {
 	bool self;
 	bool insecure; /* server: other hosts are served, too */
 	bool json;
-	bool flush;	   /* rpc: every batch by itself, be it of one call */
+	bool outside;	   /* rpc: calls are made outside done() */
+	bool flush;	   /* so, and each batch by itself, be it of one call */
 	bool shared;	   /* rpc: all threads on one handle of qps QPs */
 	bool no_combining; /* shared: under a spin lock instead */
 	bool both_ways;	   /* stream: bytes flow in both directions */

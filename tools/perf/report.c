@@ -147,6 +147,7 @@ static void set_run(json_t *j, const struct perf *p)
 	set(j, "self", json_boolean(o->self));
 	set_count(j, "window", o->window);
 	set_count(j, "batch", o->batch);
+	set(j, "outside", json_boolean(o->outside || o->flush));
 	set(j, "flush", json_boolean(o->flush));
 	set_count(j, "threads", o->threads);
 	set_count(j, "qps", o->qps);

@@ -119,6 +119,14 @@ static inline bool engine_is_owner(struct engine *e)
 	       env_thread_self(l->env);
 }
 
+/* Any thread: does a thread run the engine at this moment? */
+static inline bool engine_has_owner(struct engine *e)
+{
+	struct engine_lead *l = (struct engine_lead *)(void *)e;
+
+	return atomic_load_explicit(&l->owner, memory_order_relaxed) != 0;
+}
+
 /* Owner: is this the thread of that name? Cheaper than looking up the name of
  * the calling thread. */
 static inline bool engine_runs_in(struct engine *e, uint64_t thread)

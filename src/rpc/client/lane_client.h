@@ -257,11 +257,26 @@ struct rpc_cancelling {
 #define RPC_BATCH_LEN 2048u /* L: a batch's payloads, in bytes */
 #define RPC_BATCHES 2u	    /* of a thread, under way */
 
-/* Calls that a thread makes inside done(): they leave together after it. With a
+#define RPC_GATHER_FROM 4u /* calls of a thread under way */
+
+/*
+ * Calls that a thread makes inside done(): they leave together after it. With a
  * latency bound, calls from anywhere: they leave as a batch of tuner.size, or
- * when the thread makes progress. */
+ * when the thread makes progress. Else also calls that a thread with
+ * RPC_GATHER_FROM of them under way makes while no thread runs the engine: they
+ * leave in the engine's next round (docs/design/combining.md).
+ *
+ * While `call` is posted the owner may send them. The thread that posted it has
+ * RPC_POSTED set, and sets `taken` while it uses n, len, req, bytes, node or
+ * posted; so does the owner. Without RPC_POSTED all is the thread's own.
+ */
 struct rpc_gather {
 	struct tuner tuner; /* bound_ns 0: no bound */
+	struct engine_call call;
+	atomic_bool taken; /* a lock, held for a message at most */
+	bool posted; /* set by the thread, cleared by the owner that ran it */
+	struct rpc_thread *rec;
+	struct conn_req node; /* by which they are sent */
 	unsigned n;
 	uint32_t len; /* of the payloads together */
 	struct rpc_client_req req[COMBINER_BOUND];
@@ -273,15 +288,18 @@ struct rpc_thread {
 	struct skein_env *env;
 	struct rpc_conn *const *lanes; /* the handle's */
 	/* the thread's */
-	uint32_t begun;	   /* calls */
+	uint32_t begun;	   /* calls, also gathered ones */
+	uint32_t unreaped; /* asynchronous calls */
 	uint32_t reserved; /* bytes of the replies */
 	uint64_t reaped;   /* asynchronous calls with done() run */
 	uint32_t inner;	   /* of `reserved`: free when nesting ends */
 	unsigned depth;	   /* nested calls of rpc_thread_reap() */
 	/* Not 0: asynchronous calls are gathered. done() that run, those in a
-	 * round too; and RPC_BOUNDED. */
+	 * round too; and the flags. */
 	unsigned gathers;
 #define RPC_BOUNDED (1u << 31) /* the handle has a latency bound */
+#define RPC_POSTED (1u << 30)  /* gather->call may be on its way */
+#define RPC_FLAGS (RPC_BOUNDED | RPC_POSTED)
 	struct rpc_gather *gather;
 	uint64_t read;	       /* position in the replies */
 	struct rpc_buf *shown; /* for running done(), inmost first */

@@ -91,6 +91,7 @@ static __attribute__((noinline)) void bounded_ended(struct rpc_thread *s,
 
 static void async_free(struct rpc_thread *s, struct rpc_async *a)
 {
+	s->unreaped--;
 	a->next = s->spare;
 	s->spare = a;
 }
@@ -279,7 +280,7 @@ static void async_undo(struct rpc_thread *s, struct rpc_async *a)
 	async_free(s, a);
 }
 
-/* Ends a call that has begun and cannot be sent. */
+/* Ends a gathered call that cannot be sent. */
 static void end_unsent(struct rpc_thread *s, const struct rpc_client_req *r,
 		       int err)
 {
@@ -290,6 +291,7 @@ static void end_unsent(struct rpc_thread *s, const struct rpc_client_req *r,
 	void *arg = a->arg;
 
 	async_undo(s, a);
+	s->begun--;
 	s->reaped++;
 	done(arg, &res);
 }
@@ -320,18 +322,24 @@ static int drop_gathered(struct rpc_thread *s)
 
 void rpc_gather_again(struct rpc_thread *s)
 {
-	s->gather->n = s->gather->len = 0;
+	/* Nothing is gathered, and its call is not posted: each has run or ended
+	 * before the record was swept. */
 	s->gathers = s->gather->tuner.bound_ns ? RPC_BOUNDED : 0;
 }
+
+static void gather_run(struct engine_call *call);
 
 static int gather_make(struct rpc_thread *s)
 {
 	uint64_t bound_ns;
 	unsigned tolerance;
 
-	s->gather = env_alloc(s->env, sizeof(*s->gather));
+	s->gather = env_alloc_aligned(s->env, 64, sizeof(*s->gather));
 	if (!s->gather)
 		return -ENOMEM;
+	s->gather->rec = s;
+	s->gather->call.fn = gather_run;
+	conn_req_init(&s->gather->node);
 	conn_latency_bound(s->rec->handle, &bound_ns, &tolerance);
 	tuner_init(&s->gather->tuner, bound_ns, tolerance, COMBINER_BOUND);
 	rpc_gather_again(s);
@@ -377,6 +385,7 @@ static int replies_make(struct rpc_thread *s, struct rpc_ctx *rx)
 		return -ENOMEM;
 	s->replies = (void *)(((uintptr_t)s->replies_mem + RPC_LINE - 1) &
 			      ~(uintptr_t)(RPC_LINE - 1));
+	s->unreaped = n;
 	while (n--) {
 		s->block[n].rec = s;
 		s->block[n].begun_ns = 0;
@@ -432,6 +441,7 @@ static int async_begin(struct rpc_thread *s, struct rpc_client_req *r)
 	a->done = r->done;
 	a->arg = r->arg;
 	s->spare = a->next;
+	s->unreaped++;
 	s->reserved += a->room;
 	r->thread = s->rec->number;
 	r->done = rpc_async_done;
@@ -458,52 +468,140 @@ static int send_one(struct rpc_thread *s, struct rpc_client_req *r)
 	return err;
 }
 
-static int gather(struct rpc_thread *s, struct rpc_client_req *r);
+static int gather(struct skein_conn *conn, struct rpc_thread *s,
+		  struct rpc_client_req *r);
+
+/* With so many calls under way the next one has company. While another thread
+ * runs the engine the thread itself need not come back soon. */
+static inline bool may_gather(struct skein_conn *conn,
+			      const struct rpc_thread *s)
+{
+	return s->unreaped >= RPC_GATHER_FROM &&
+	       !engine_has_owner(conn_engine(conn));
+}
 
 static inline int call_async(struct skein_conn *conn, struct rpc_thread *s,
 			     struct rpc_client_req *r)
 {
 	int err;
 
-	if (__builtin_expect(s->gathers != 0, 0))
-		return gather(s, r);
+	if (__builtin_expect(s->gathers != 0, 0) ||
+	    __builtin_expect(may_gather(conn, s), 0))
+		return gather(conn, s, r);
 	err = send_one(s, r);
 	if (!err)
 		tell_owner(conn);
 	return err;
 }
 
-/* --- inside done(), or with a latency bound ------------------------------ */
+/* --- gathered calls ------------------------------------------------------ */
+
+/* Acquire pairs with the release in gather_let(): the thread sees what the owner
+ * has sent, the owner sees what the thread has gathered. */
+static inline void gather_take(struct rpc_gather *g, struct skein_env *env)
+{
+	while (atomic_exchange_explicit(&g->taken, true, memory_order_acquire))
+		env_yield(env);
+}
+
+static inline void gather_let(struct rpc_gather *g)
+{
+	atomic_store_explicit(&g->taken, false, memory_order_release);
+}
+
+/* The thread: what is gathered is its own until gather_leave(). */
+static void gather_enter(struct rpc_thread *s)
+{
+	if (s->gathers & RPC_POSTED)
+		gather_take(s->gather, s->env);
+}
+
+static void gather_leave(struct rpc_thread *s)
+{
+	struct rpc_gather *g = s->gather;
+	bool posted = g->posted;
+
+	if (!(s->gathers & RPC_POSTED))
+		return;
+	gather_let(g);
+	/* Only this thread posts: nobody else touches g until it does. */
+	if (!posted)
+		s->gathers &= ~RPC_POSTED;
+}
 
 /* Sends the gathered calls. Calls that find no room are left to the owner,
- * because they have begun. */
+ * because they have begun. Returns how many can be neither, with *err. */
+static unsigned gathered_go(struct rpc_thread *s, bool own,
+			    struct rpc_client_req unsent[COMBINER_BOUND],
+			    int *err)
+{
+	struct rpc_gather *g = s->gather;
+	unsigned i, sent, n = g->n, left = 0;
+
+	*err = 0;
+	for (i = 0; i < n && !*err; i += sent)
+		*err = rpc_thread_send_counted(s, own, g->req + i, n - i,
+					       &sent);
+	if (*err == -EAGAIN) {
+		i += rpc_thread_leave_to_owner(s, g->req + i, n - i);
+		*err = -ENOMEM;
+	}
+	for (; i < n; i++)
+		unsent[left++] = g->req[i];
+	g->n = g->len = 0;
+	return left;
+}
+
 static void send_gathered(struct rpc_thread *s)
 {
 	struct skein_conn *conn = s->rec->handle;
-	struct rpc_gather *g = s->gather;
 	struct rpc_client_req unsent[COMBINER_BOUND];
-	unsigned i, sent, n = g->n, left = 0;
+	unsigned left = 0, n;
 	int err = 0;
 
-	if (!n)
-		return;
-	for (i = 0; i < n && !err; i += sent)
-		err = rpc_thread_send_some(s, g->req + i, n - i, &sent);
-	if (err == -EAGAIN)
-		i += rpc_thread_leave_to_owner(s, g->req + i, n - i);
-	for (; i < n; i++)
-		unsent[left++] = g->req[i];
-	/* Before end_unsent(): a done() may make calls. */
-	g->n = g->len = 0;
-	for (i = 0; i < left; i++)
-		end_unsent(s, &unsent[i], err == -EAGAIN ? -ENOMEM : err);
-	if (!engine_is_owner(conn_engine(conn)))
+	gather_enter(s);
+	n = s->gather->n;
+	if (n)
+		left = gathered_go(s, true, unsent, &err);
+	gather_leave(s);
+	/* Not before: a done() may make calls. */
+	for (unsigned i = 0; i < left; i++)
+		end_unsent(s, &unsent[i], err);
+	if (n && !engine_is_owner(conn_engine(conn)))
 		tell_owner(conn);
+}
+
+/* Owner, at the begin of a round: the thread has gathered calls and may not come
+ * back for long. */
+static void gather_run(struct engine_call *call)
+{
+	struct rpc_gather *g = container_of(call, struct rpc_gather, call);
+	struct rpc_thread *s = g->rec;
+	struct engine *e = conn_engine(s->rec->handle);
+	bool own = engine_runs_in(
+		e, atomic_load_explicit(&s->rec->thread, memory_order_relaxed));
+	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT};
+	struct rpc_client_req unsent[COMBINER_BOUND];
+	unsigned left;
+
+	gather_take(g, s->env);
+	g->posted = false;
+	left = gathered_go(s, own, unsent, &res.status);
+	gather_let(g);
+	if (own)
+		s->gathers &= ~RPC_POSTED;
+	for (unsigned i = 0; i < left; i++) {
+		struct rpc_async *a = unsent[i].arg;
+
+		/* Its lane may be gone; lane 0 is the last. */
+		a->rc = rpc_conn_of(s->rec->handle);
+		rpc_async_done(a, &res);
+	}
 }
 
 void rpc_thread_send_gathered(struct rpc_thread *s)
 {
-	if (__builtin_expect(s->gathers != 0, 0) && s->gather)
+	if (s->gather)
 		send_gathered(s);
 }
 
@@ -522,7 +620,7 @@ static bool within_bound(const struct rpc_thread *s)
 	const struct rpc_gather *g = s->gather;
 	uint32_t ended = atomic_load_explicit(&s->ended, memory_order_relaxed);
 
-	return s->begun - ended + g->n < RPC_BATCHES * g->tuner.size;
+	return s->begun - ended < RPC_BATCHES * g->tuner.size;
 }
 
 /* With a latency bound: a call was gathered. */
@@ -541,30 +639,21 @@ static void batch_grew(struct rpc_thread *s, struct rpc_async *a)
 
 static int gather_long(struct rpc_thread *s, struct rpc_client_req *r)
 {
-	int err = send_one(s, r);
+	int err;
 
-	if (!err && s->gathers == RPC_BOUNDED)
+	send_gathered(s);
+	err = send_one(s, r);
+	if (!err && !(s->gathers & ~RPC_FLAGS))
 		tell_owner(s->rec->handle);
 	return err;
 }
 
-static int gather(struct rpc_thread *s, struct rpc_client_req *r)
+/* Puts the call behind the gathered ones. */
+static int gather_add(struct rpc_thread *s, struct rpc_client_req *r)
 {
-	bool bounded = s->gathers & RPC_BOUNDED;
 	struct rpc_gather *g = s->gather;
-	int err;
+	int err = async_begin(s, r);
 
-	if (conn_thread_held(s->rec) || (bounded && !within_bound(s)))
-		return -EAGAIN;
-	if (g->n == COMBINER_BOUND || r->len > COMBINER_INLINE ||
-	    (bounded && g->len + r->len > RPC_BATCH_LEN)) {
-		send_gathered(s);
-		if (conn_thread_held(s->rec))
-			return -EAGAIN;
-	}
-	if (r->len > COMBINER_INLINE)
-		return gather_long(s, r);
-	err = async_begin(s, r);
 	if (err)
 		return err;
 	if (r->len)
@@ -572,8 +661,56 @@ static int gather(struct rpc_thread *s, struct rpc_client_req *r)
 	r->payload = g->bytes[g->n];
 	g->req[g->n++] = *r;
 	g->len += (uint32_t)r->len;
+	rpc_thread_gathers(s, r->len);
+	return 0;
+}
+
+/* Outside done(), without a latency bound: a call was gathered, and they are n
+ * now. */
+static void outside_grew(struct rpc_thread *s, unsigned n)
+{
+	struct rpc_gather *g = s->gather;
+
+	if (!s->gathers) {
+		g->posted = true;
+		s->gathers = RPC_POSTED;
+		engine_post(conn_engine(s->rec->handle), &g->call);
+	} else if (n == COMBINER_BOUND) {
+		send_gathered(s);
+	}
+}
+
+static int gather(struct skein_conn *conn, struct rpc_thread *s,
+		  struct rpc_client_req *r)
+{
+	bool bounded = s->gathers & RPC_BOUNDED, again, full;
+	struct rpc_gather *g = s->gather;
+	unsigned n;
+	int err = 0;
+
+	if (conn_thread_held(s->rec) || (bounded && !within_bound(s)))
+		return -EAGAIN;
+	if (r->len > COMBINER_INLINE)
+		return gather_long(s, r);
+	gather_enter(s);
+	/* The owner has sent them all. */
+	again = s->gathers == RPC_POSTED && !g->posted;
+	full = g->n == COMBINER_BOUND ||
+	       (bounded && g->len + r->len > RPC_BATCH_LEN);
+	if (!again && !full)
+		err = gather_add(s, r);
+	n = g->n;
+	gather_leave(s);
+	if (full)
+		send_gathered(s);
+	if (again || full)
+		return call_async(conn, s, r);
+	if (err)
+		return err;
 	if (bounded)
 		batch_grew(s, r->arg);
+	else if (!(s->gathers & ~RPC_POSTED))
+		outside_grew(s, n);
 	return 0;
 }
 

@@ -21,18 +21,27 @@ int rpc_thread_send(struct rpc_thread *s, struct rpc_client_req *r,
 int rpc_thread_send_some(struct rpc_thread *s, struct rpc_client_req *r,
 			 unsigned n, unsigned *sent);
 
-/* Leaves at most COMBINER_BOUND calls of a thread that cannot wait to the
- * owner, which sends them as soon as there is room. Returns how many, from the
- * first on, there was memory for. */
+/* The same for gathered calls, which were counted then, by the gather's own
+ * node. own: this is the thread; else it is the owner. With gather->taken,
+ * while RPC_POSTED is set. */
+int rpc_thread_send_counted(struct rpc_thread *s, bool own,
+			    struct rpc_client_req *r, unsigned n,
+			    unsigned *sent);
+
+/* Counts a call that is gathered. */
+void rpc_thread_gathers(struct rpc_thread *s, size_t len);
+
+/* Leaves at most COMBINER_BOUND gathered calls to the owner, which sends them as
+ * soon as there is room. Returns how many, from the first on, there was memory
+ * for. As rpc_thread_send_counted(). */
 unsigned rpc_thread_leave_to_owner(struct rpc_thread *s,
 				   const struct rpc_client_req *r, unsigned n);
 
-/* By the thread, inside a done(): sends the gathered calls, which are older
- * than what the thread sends now. */
+/* By the thread: sends the gathered calls, which are older than what the thread
+ * sends now. */
 void rpc_thread_send_gathered(struct rpc_thread *s);
 
-/* Another thread takes the record, which has s->gather: nothing is gathered, and
- * the tuner goes on. */
+/* Another thread takes the record, which has s->gather: the tuner goes on. */
 void rpc_gather_again(struct rpc_thread *s);
 /* The handle ends, or the thread has: ends the gathered calls as not sent. */
 int rpc_thread_end_gathered(struct rpc_thread *s);

@@ -39,7 +39,7 @@ int rpc_thread_taken(struct skein_conn *handle, struct conn_thread *rec)
 	s->sizes = (struct thrsched_sizes){0};
 	/* Left by a thread that ended inside a done(). Nothing of it is under
 	 * way. */
-	s->reserved = s->inner = 0;
+	s->unreaped = s->reserved = s->inner = 0;
 	s->depth = s->gathers = 0;
 	if (s->gather)
 		rpc_gather_again(s);
@@ -311,12 +311,17 @@ static inline int thread_send(struct rpc_thread *s, struct rpc_client_req *r,
 	return err;
 }
 
+/* The lane on which the thread sends now. NULL: it is gone. */
+static struct rpc_conn *lane_as_is(const struct rpc_thread *s)
+{
+	return s->lanes[atomic_load_explicit(&s->rec->lane,
+					     memory_order_relaxed)];
+}
+
 unsigned rpc_thread_leave_to_owner(struct rpc_thread *s,
 				   const struct rpc_client_req *r, unsigned n)
 {
-	uint16_t lane =
-		atomic_load_explicit(&s->rec->lane, memory_order_relaxed);
-	struct rpc_conn *rc = s->lanes[lane];
+	struct rpc_conn *rc = lane_as_is(s);
 	struct rpc_pending *p[COMBINER_BOUND];
 	unsigned i;
 
@@ -326,7 +331,6 @@ unsigned rpc_thread_leave_to_owner(struct rpc_thread *s,
 			break;
 		call_goes_by(r[i].done, r[i].arg, rc);
 	}
-	s->begun += i;
 	if (i)
 		leave_to_owner(s, rc, p, i);
 	return i;
@@ -357,6 +361,47 @@ int rpc_thread_send_some(struct rpc_thread *s, struct rpc_client_req *r,
 	for (i = 0; i < *sent && s->counts; i++)
 		count_request(s, r[i].len);
 	return err;
+}
+
+void rpc_thread_gathers(struct rpc_thread *s, size_t len)
+{
+	s->begun++;
+	if (s->counts)
+		count_request(s, len);
+}
+
+/* As lane_now(), for gathered calls. Another thread, the owner, does not move
+ * the thread to another lane. */
+static int lane_gathered(struct rpc_thread *s, bool own, struct rpc_conn **rc)
+{
+	int err;
+
+	if (own) {
+		/* The gathered calls do not keep the thread from moving. */
+		s->begun -= s->gather->n;
+		err = lane_now(s, rc);
+		s->begun += s->gather->n;
+		return err;
+	}
+	if (conn_thread_held(s->rec))
+		return -EAGAIN;
+	*rc = lane_as_is(s);
+	return *rc ? 0 : -ENOTCONN;
+}
+
+int rpc_thread_send_counted(struct rpc_thread *s, bool own,
+			    struct rpc_client_req *r, unsigned n,
+			    unsigned *sent)
+{
+	struct rpc_conn *rc;
+	int err = lane_gathered(s, own, &rc);
+
+	*sent = 0;
+	if (err)
+		return err;
+	for (unsigned i = 0; i < n; i++)
+		call_goes_by(r[i].done, r[i].arg, rc);
+	return rpc_lane_client_calls(rc, &s->gather->node, r, n, sent);
 }
 
 struct rpc_conn *rpc_thread_moves(struct rpc_conn *rc, uint16_t thread,
@@ -623,7 +668,8 @@ int rpc_handle_call(struct rpc_conn *rc, struct rpc_client_req *r, void *resp,
 	if (err)
 		return err;
 	r->thread = rec->number;
-	rpc_thread_send_gathered(s);
+	if (__builtin_expect(s->gathers != 0, 0))
+		rpc_thread_send_gathered(s);
 	if (__builtin_expect(!waiting_ended(&s->waiting), 0))
 		err = await_record(s, h->engine, r);
 	if (__builtin_expect(!err, 1))

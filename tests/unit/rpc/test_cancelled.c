@@ -397,7 +397,14 @@ static void on_any(void *arg, const struct skein_rpc_result *res)
 /* It waits for room that others have taken. */
 static void test_room_waiter(void **state)
 {
-	unsigned sent = 0, ended = 0;
+	unsigned sent = 0, ended = 0, begun;
+	struct skein_rpc_entry e = {.id = SLOW,
+				    .req = "x",
+				    .req_len = 1,
+				    .resp_max = 8,
+				    .timeout_ns = PATIENCE,
+				    .done = on_any,
+				    .arg = &ended};
 	struct caller c;
 	struct world w;
 
@@ -409,8 +416,7 @@ static void test_room_waiter(void **state)
 	caller_start(&c, &w, ECHO, 100, 8);
 	while (!atomic_load(&c.doomed))
 		usleep(1000);
-	while (!skein_rpc_call_async(w.conn, SLOW, "x", 1, 8, PATIENCE, on_any,
-				     &ended))
+	while (!skein_rpc_call_batch(w.conn, &e, 1, &begun))
 		sent++;
 	assert_int_equal(sent, 4);
 	atomic_store(&w.wait, false);

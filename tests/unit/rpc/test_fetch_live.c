@@ -151,6 +151,22 @@ static void call(struct skein_conn *conn, uint16_t id, uint32_t n,
 			 0);
 }
 
+/* For a thread that does not run the engine: it leaves at once. */
+static void call_now(struct skein_conn *conn, uint16_t id, uint32_t n,
+		     struct tally *t)
+{
+	struct skein_rpc_entry e = {.id = id,
+				    .req = &n,
+				    .req_len = 4,
+				    .resp_max = 4,
+				    .timeout_ns = SKEIN_S(60),
+				    .done = done,
+				    .arg = t};
+	unsigned begun;
+
+	assert_int_equal(skein_rpc_call_batch(conn, &e, 1, &begun), 0);
+}
+
 /* Rounds until so many have ended. */
 static void await(struct skein_ctx *ctx, const struct tally *t, unsigned n)
 {
@@ -296,11 +312,11 @@ static void test_client_killed(void **state)
 		ctx = ctx_open(SKEIN_WAIT_POLL);
 		conn = conn_open(ctx, addr);
 		for (unsigned i = 0; i < CALLS; i++)
-			call(conn,
-			     i % 3 == 0	  ? KEEP
-			     : i % 3 == 1 ? POOL
-					  : ECHO,
-			     i, &t);
+			call_now(conn,
+				 i % 3 == 0   ? KEEP
+				 : i % 3 == 1 ? POOL
+					      : ECHO,
+				 i, &t);
 		for (;;) /* nothing is READ any more */
 			pause();
 	}
