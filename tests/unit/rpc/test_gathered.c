@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_gathered.c - calls that done() makes leave together: how many messages
- * they take. Two processes.
+ * test_gathered.c - calls that leave together: those that done() makes, how many
+ * messages they take; and those that a thread makes outside, while another
+ * thread runs the engine on and off. Two processes. tests/unit/sim/test_gather.c
+ * has when the latter leave.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "served.h"
 #include "rpc/client/lane_client.h"
 
 enum {
-	ECHO = 1
+	ECHO = 1,
+	IN_ORDER = 2, /* numbers from 0 on, each once; else -EILSEQ */
 };
 
 static struct skein_ctx *ctx;
@@ -28,9 +33,20 @@ static int echo(struct skein_rpc_req *req, void *arg)
 	return 0;
 }
 
+static int in_order(struct skein_rpc_req *req, void *arg)
+{
+	static uint32_t next;
+	uint32_t n;
+
+	memcpy(&n, skein_rpc_req_data(req), 4);
+	return n == next++ ? 0 : -EILSEQ;
+}
+
 static int setup(struct skein_ctx *served)
 {
-	return skein_rpc_handle(served, ECHO, echo, NULL);
+	int rc = skein_rpc_handle(served, ECHO, echo, NULL);
+
+	return rc ? rc : skein_rpc_handle(served, IN_ORDER, in_order, NULL);
 }
 
 static void begin(void)
@@ -113,10 +129,97 @@ static void test_inside(void **state)
 	end();
 }
 
+static int call_number(struct tally *t)
+{
+	uint32_t n = t->made;
+	int rc = skein_rpc_call_async(conn, IN_ORDER, &n, 4, 0, SKEIN_S(600),
+				      done, t);
+
+	t->made += !rc;
+	return rc;
+}
+
+static atomic_bool over;
+
+/* Runs the engine for a while, and leaves it for a while. */
+static void *on_and_off(void *arg)
+{
+	for (unsigned i = 1; !atomic_load(&over); i++) {
+		skein_ctx_progress(ctx);
+		for (unsigned k = i % 64; k; k--)
+			sched_yield();
+	}
+	return NULL;
+}
+
+#define CALLS 20000u
+#define WINDOW 40u
+
+/* The thread gathers while the other one may send: each call is executed once,
+ * in order. */
+static void test_two_threads(void **state)
+{
+	struct skein_rpc_stats st;
+	struct tally t = {0};
+	pthread_t th;
+	int rc;
+
+	begin();
+	atomic_store(&over, false);
+	assert_int_equal(pthread_create(&th, NULL, on_and_off, NULL), 0);
+	while (t.done < CALLS) {
+		rc = 0;
+		while (!rc && t.made < CALLS && t.made - t.done < WINDOW)
+			rc = call_number(&t);
+		assert_true(!rc || rc == -EAGAIN);
+		if (t.made % 3)
+			skein_rpc_reap(conn, 0);
+		else
+			skein_ctx_progress(ctx);
+	}
+	atomic_store(&over, true);
+	pthread_join(th, NULL);
+	assert_int_equal(t.ok, CALLS);
+	st = stats();
+	assert_int_equal(st.calls, CALLS);
+	assert_true(st.messages_sent < CALLS);
+	end();
+}
+
+/* A child of fork() has what the parent gathered, and sends none of it. */
+static void test_forked(void **state)
+{
+	struct tally t = {0};
+	int status;
+	pid_t child;
+
+	begin();
+	for (unsigned i = 0; i < 2 * RPC_GATHER_FROM; i++)
+		assert_int_equal(call_number(&t), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		skein_ctx_progress(ctx);
+		if (skein_rpc_reap(conn, 0) != -SKEIN_EFORKED ||
+		    call_number(&t) != -SKEIN_EFORKED)
+			_exit(1);
+		skein_conn_close(conn, SKEIN_S(1));
+		_exit(t.done != 0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	while (t.done < t.made)
+		assert_true(skein_rpc_reap(conn, SKEIN_S(60)) >= 0);
+	assert_int_equal(t.ok, t.made);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_inside),
+		cmocka_unit_test(test_two_threads),
+		cmocka_unit_test(test_forked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

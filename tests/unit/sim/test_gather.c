@@ -389,6 +389,7 @@ static void owner_is_there(struct play *p)
 	struct env_thread *th;
 
 	have_company(p);
+	call(p, NOW); /* gathered, and sent by the owner */
 	assert_int_equal(env_thread_start(p->t.env[1], "owner", runs_until_over,
 					  p, &th),
 			 0);
