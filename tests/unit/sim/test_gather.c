@@ -501,6 +501,37 @@ static void test_given_up(void **state)
 	run(&p);
 }
 
+static void cancels_all(void *arg)
+{
+	struct play *p = arg;
+
+	for (unsigned i = 0; i < p->made; i++)
+		assert_int_equal(skein_rpc_cancel(p->conn, on_done, p), 0);
+}
+
+/* ... by another thread: that comes behind it. */
+static void given_up_by_other(struct play *p)
+{
+	struct env_thread *th;
+
+	have_company(p);
+	call(p, NOW);
+	assert_int_equal(
+		env_thread_start(p->t.env[1], "other", cancels_all, p, &th), 0);
+	env_thread_join(p->t.env[1], th);
+	skein_rpc_reap(p->conn, 0);
+	assert_int_equal(p->canceled, p->made);
+	assert_int_equal(p->not_sent, 0);
+	p->n_pins = 0;
+}
+
+static void test_given_up_by_other(void **state)
+{
+	struct play p = {.client = given_up_by_other};
+
+	run(&p);
+}
+
 /* The time of a gathered call begins when it leaves. */
 static void late(struct play *p)
 {
@@ -547,6 +578,35 @@ static void server_dies(struct play *p)
 static void test_server_dies(void **state)
 {
 	struct play p = {.client = server_dies};
+
+	run(&p);
+}
+
+/* They cannot be sent any more, as another thread's round finds: they end in the
+ * thread that made them. */
+static void unsendable(struct play *p)
+{
+	struct engine *e = conn_engine(p->conn);
+	struct env_thread *th;
+
+	have_company(p);
+	for (unsigned i = 0; i < 3; i++)
+		call(p, NOW);
+	assert_true(engine_try_enter(e));
+	conn_sendq_close(p->conn);
+	engine_leave(e);
+	assert_int_equal(
+		env_thread_start(p->t.env[1], "other", one_round, p, &th), 0);
+	env_thread_join(p->t.env[1], th);
+	assert_int_equal(p->done, 0);
+	assert_int_equal(skein_rpc_reap(p->conn, 0), 3);
+	assert_int_equal(p->not_sent, 3);
+	p->n_pins = 0;
+}
+
+static void test_unsendable(void **state)
+{
+	struct play p = {.client = unsendable};
 
 	run(&p);
 }
@@ -601,8 +661,10 @@ int main(void)
 		cmocka_unit_test(test_background),
 		cmocka_unit_test(test_thread_ends),
 		cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_given_up_by_other),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_server_dies),
+		cmocka_unit_test(test_unsendable),
 		cmocka_unit_test(test_closed_at_once),
 		cmocka_unit_test(test_no_room),
 	};
