@@ -399,16 +399,12 @@ bool conn_threads_filled(struct skein_engine *eng, uint64_t thread)
 	return filled_of(eng, thread) != NULL;
 }
 
-int conn_threads_reap(struct skein_engine *eng)
+static __attribute__((noinline)) int reap(struct skein_engine *eng)
 {
 	const struct conn_module *m;
 	struct conn_thread *rec;
 	int moved = 0;
 
-	if (__builtin_expect(!atomic_load_explicit(&eng->n_replies,
-						   memory_order_relaxed),
-			     1))
-		return 0;
 	while ((rec = filled_of(eng, env_thread_self(eng->env)))) {
 		/* First: a reply that comes after thread_reap() has looked puts
 		 * the record on the list again. */
@@ -418,6 +414,14 @@ int conn_threads_reap(struct skein_engine *eng)
 				moved += m->thread_reap(rec);
 	}
 	return moved;
+}
+
+int conn_threads_reap(struct skein_engine *eng)
+{
+	/* Mostly there is none, and each round of an application asks. */
+	return atomic_load_explicit(&eng->n_replies, memory_order_relaxed)
+		       ? reap(eng)
+		       : 0;
 }
 
 int conn_replies_reap(struct skein_conn *conn)

@@ -166,8 +166,12 @@ static void tell_directly(struct rpc_async *a,
 	struct skein_rpc_result end;
 	void *arg = a->arg;
 
-	/* Older ones first. What these gather leaves behind the round, too. */
-	if (s->replies)
+	/* Older ones first. What these gather leaves behind the round, too.
+	 * Relaxed: only the owner, which this thread is, writes there. */
+	if (__builtin_expect(s->read !=
+				     atomic_load_explicit(&s->written,
+							  memory_order_relaxed),
+			     0))
 		replies_run(s);
 	if (!a->rc->client.rx.result_buf &&
 	    RPC_PAD8(res->len) > a->room - sizeof(struct rpc_reply)) {
