@@ -147,7 +147,8 @@ SKEIN_API int skein_rpc_call(struct skein_conn *conn, uint16_t id,
  * call; calls that are still waiting when the connection closes end as not
  * sent. There done() of calls that cannot leave may run inside this function.
  *
- * done() runs exactly once when 0 was returned, never otherwise, in the thread
+ * done() runs exactly once when 0 was returned, never otherwise (of calls that
+ * could not be sent perhaps before that of older ones), in the thread
  * that made the call: inside its next progress, run, reap or blocking call on
  * the connection's engine. If that thread has ended, done() runs in the thread
  * that runs the engine. It runs at the latest when the connection closes.
