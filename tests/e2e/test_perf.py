@@ -110,10 +110,15 @@ def rpc():
                                   '-t', '64', '-l', '8', '--json', *QUICK))
         assert found['kind'] == 'throughput'
         assert found['messages'] < found['operations_run'] / 4
+        # from outside done() they gather, too
+        found = measured(run_self(case, 'rpc', '--self', '-n', fewer(8000),
+                                  '-t', '32', '--outside', '--json', *QUICK))
+        assert found['outside'] and not found['flush']
+        assert found['messages'] < found['operations_run']
         # each by itself: what would have left together does not
         found = measured(run_self(case, 'rpc', '--self', '-n', fewer(8000),
                                   '-t', '32', '--flush', '--json', *QUICK))
-        assert found['flush']
+        assert found['outside'] and found['flush']
         assert found['messages'] > found['operations_run'] / 2
         found = measured(run_self(case, 'rpc', '--self', '-n', fewer(4000), '-t',
                                   '8', '--threads', '2', '--wait', 'poll',
@@ -412,8 +417,9 @@ def errors():
         fails(case, 2, *rpc_self, '-q', '4', '--threads', '2',
               says='--qp is larger than --threads')
         fails(case, 2, *rpc_self, '-q', '1', '-t', '0', says='from 1 to')
-        fails(case, 2, *rpc_self, '-q', '1', '-t', '8', '--flush',
-              says='leave out --qp')
+        for option in '--flush', '--outside':
+            fails(case, 2, *rpc_self, '-q', '1', '-t', '8', option,
+                  says='leave out --qp')
         fails(case, 2, *rpc_self, '--threads', '8', '-q', '1', '-t', '8',
               '-l', '4', '--degree', '4', says='leave out --batch')
         fails(case, 2, *rpc_self, '--threads', '4', '-q', '2', '--degree', '3',
