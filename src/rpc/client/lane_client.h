@@ -289,7 +289,6 @@ struct rpc_thread {
 	struct rpc_conn *const *lanes; /* the handle's */
 	/* the thread's */
 	uint32_t begun;	   /* calls, also gathered ones */
-	uint32_t unreaped; /* asynchronous calls */
 	uint32_t reserved; /* bytes of the replies */
 	uint64_t reaped;   /* asynchronous calls with done() run */
 	uint32_t inner;	   /* of `reserved`: free when nesting ends */
@@ -300,6 +299,7 @@ struct rpc_thread {
 #define RPC_BOUNDED (1u << 31) /* the handle has a latency bound */
 #define RPC_POSTED (1u << 30)  /* gather->call may be on its way */
 #define RPC_FLAGS (RPC_BOUNDED | RPC_POSTED)
+	uint32_t unreaped; /* asynchronous calls */
 	struct rpc_gather *gather;
 	uint64_t read;	       /* position in the replies */
 	struct rpc_buf *shown; /* for running done(), inmost first */
