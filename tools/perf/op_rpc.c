@@ -460,6 +460,10 @@ static int rpc_client(struct perf_worker *w)
 	return w->p->o.rate ? rpc_rate(w->state) : rpc_lat(w->state);
 }
 
+/* So large a result is replied: the server leaves its engine behind it, and would
+ * not hear that one which was to be fetched is asked for. */
+static char end_resp[8193];
+
 /* Each worker stops its server; the last of those that share stops all. */
 static int rpc_client_end(struct perf_worker *w)
 {
@@ -476,7 +480,8 @@ static int rpc_client_end(struct perf_worker *w)
 	if (!b->end_conn)
 		atomic_fetch_add(&b->ends, 1);
 	rc = skein_rpc_call(b->end_conn ? b->end_conn : rw->conn, RPC_END, NULL,
-			    0, NULL, 0, PERF_PATIENCE_NS, NULL);
+			    0, end_resp, sizeof(end_resp), PERF_PATIENCE_NS,
+			    NULL);
 	return rc ? rpc_call_failed(rw, rc) : 0;
 }
 
@@ -543,15 +548,13 @@ static void rpc_counts(struct perf *p, struct perf_counts *c)
 			add_counts(c, &s);
 	}
 	c->link = conn_link(b->conns[0]);
-	/* The calls that end slices, each alone in its message. */
+	/* The calls that end slices, each alone in its message, and replied. */
 	c->calls -= ends;
 	c->messages -= ends;
 	c->doorbells -= ends;
 	c->answers -= ends;
-	if (!c->fetched) {
-		c->answer_doorbells -= ends;
-		c->replied -= ends;
-	}
+	c->answer_doorbells -= ends;
+	c->replied -= ends;
 	if (p->o.shared && !p->o.no_combining)
 		c->degrees[0] -= ends;
 }
