@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 /* The call NAME of this library comes to wrap_NAME(); real_NAME() is the one
@@ -34,6 +35,7 @@ OPENS(accept4, P(int fd, struct sockaddr *addr, socklen_t *len, int flags),
       (fd, addr, len, flags))
 OPENS(eventfd, P(unsigned count, int flags), (count, flags))
 OPENS(epoll_create1, P(int flags), (flags))
+OPENS(timerfd_create, P(int clock, int flags), (clock, flags))
 OPENS(memfd_create, P(const char *name, unsigned flags), (name, flags))
 OPENS(open, P(const char *path, int flags, mode_t mode), (path, flags, mode))
 OPENS(mkostemp, P(char *path, int flags), (path, flags))
