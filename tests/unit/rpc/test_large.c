@@ -335,12 +335,11 @@ static _Noreturn void caller(int in, int out)
 	if (!p.req || read(in, addr, sizeof(addr)) != sizeof(addr) ||
 	    skein_ctx_open(&attr, &p.ctx) ||
 	    skein_conn_open(p.ctx, addr, NULL, &p.conn) ||
+	    write(out, "s", 1) != 1 ||
 	    skein_rpc_call_async(p.conn, TAKE, p.req, LARGE, 64, SKEIN_FOREVER,
 				 ended, &p))
 		_exit(1);
 	skein_ctx_progress(p.ctx);
-	if (write(out, "s", 1) != 1)
-		_exit(1);
 	for (;;)
 		pause();
 }
@@ -371,13 +370,17 @@ static void test_death(void **state)
 	unsigned moved = 0;
 	struct party p;
 	char byte;
+	ssize_t n;
 
-	while (read(from_child, &byte, 1) != 1) {
-		assert_int_equal(errno, EAGAIN);
+	while ((n = read(from_child, &byte, 1)) != 1) {
+		assert_true(n < 0 && errno == EAGAIN);
 		skein_ctx_progress(server);
 	}
-	while (moved < PIECES / 3)
+	/* What moves from here on is the payload. */
+	while (moved < PIECES / 3) {
 		moved += skein_ctx_progress(server) > 0;
+		assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
+	}
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	close(to_child);
