@@ -20,7 +20,7 @@ void dev_states_take(struct ibv_qp_attr *to, const struct ibv_qp_attr *a,
 		     int mask);
 
 /* The opcode of a request's completion, by enum ibv_wr_opcode. */
-extern const uint8_t dev_wc_opcode[IBV_WR_ATOMIC_FETCH_AND_ADD + 1];
+extern const uint8_t dev_wc_opcode[IBV_WR_SEND_WITH_INV + 1];
 
 /* min_rnr_timer as encoded, in nanoseconds. */
 uint64_t dev_rnr_ns(unsigned code);

@@ -124,6 +124,16 @@ static bool op_check(void *o, uint32_t rkey, uint64_t va, uint64_t len,
 	return rkey == KEY && inside(va, len);
 }
 
+static bool op_invalidate(void *o, uint32_t rkey)
+{
+	return rkey == KEY;
+}
+
+static int op_carry_out(void *o, const struct rc_wqe *w)
+{
+	return (int)(w->imm & 3) - 1;
+}
+
 static void op_write(void *o, uint64_t va, const uint8_t *src, size_t len,
 		     bool last)
 {
@@ -165,6 +175,8 @@ static const struct rc_ops ops = {
 	.recv_put = op_recv_put,
 	.recv_end = op_recv_end,
 	.check = op_check,
+	.invalidate = op_invalidate,
+	.carry_out = op_carry_out,
 	.write = op_write,
 	.read = op_read,
 	.atomic = op_atomic,
@@ -179,9 +191,10 @@ static void post(struct fuzz *f, struct bytes_in *in)
 		return;
 	w = &f->w[f->posted++];
 	w->op = (enum ibv_wr_opcode)(bytes_get_u8(in) %
-				     (IBV_WR_ATOMIC_FETCH_AND_ADD + 1));
+				     (IBV_WR_SEND_WITH_INV + 1));
 	w->len = bytes_get_u16(in) % (64 * MTU);
-	if (w->op >= IBV_WR_ATOMIC_CMP_AND_SWP)
+	if (w->op == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	    w->op == IBV_WR_ATOMIC_FETCH_AND_ADD)
 		w->len = 8;
 	w->imm = bytes_get_u8(in);
 	w->fenced = w->imm & 1;
@@ -199,6 +212,8 @@ static void packet(struct fuzz *f, struct bytes_in *in)
 	uint32_t from =
 		packet_has(p.op) & PACKET_ANSWERS ? r->rq.una : r->rs.psn;
 
+	if (!packet_has(p.op)) /* none that is decoded */
+		return;
 	p.psn = (from + (uint32_t)off) & PACKET_PSN_MASK;
 	p.ack_req = bits & 1;
 	p.fecn = bits & 32;

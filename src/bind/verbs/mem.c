@@ -39,10 +39,8 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 static int rights(unsigned access)
 {
 	/* Hints that a device may ignore (relaxed ordering), or that say
-	 * nothing here (huge pages); and a right that is used by memory windows
-	 * alone, of which the device has none. */
-	access &= ~(unsigned)(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB |
-			      IBV_ACCESS_MW_BIND);
+	 * nothing here (huge pages). */
+	access &= ~(unsigned)(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB);
 	/* a caller of libibverbs makes no memory for it */
 	if (access & IBV_ACCESS_ON_DEMAND)
 		return -EOPNOTSUPP;

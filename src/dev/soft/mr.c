@@ -2,15 +2,18 @@
 /*
  * mr.c - memory regions.
  *
- * A key is index << 16 | generation; lkey and rkey are the same. An index is
+ * A key is index << 16 | generation; lkey and rkey are the same. (A memory
+ * window has an index, too, and the low byte of its keys moves: mw.c.) An index is
  * used again as late as possible, and its generation moves on, so an old key
  * meets a foreign region after 65,536 uses of one index at the earliest. The
  * shared entry is what peers check against; a peer's cached translation holds
  * a pointer to its life, which is another one for a region that was registered
  * again under its key.
  */
+#include "base/fence.h"
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/file.h"
+#include "dev/soft/mw.h"
 #include "dev/soft/ud/ud.h"
 
 #include <errno.h>
@@ -24,6 +27,7 @@
 #define REMOTE_ANY                                          \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
+#define KNOWN (REMOTE_ANY | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
 
 /* As range_check(), without reading all mappings of the process, which takes a
  * millisecond where there are thousands. It serves short ranges of a file,
@@ -94,14 +98,33 @@ static int mr_index(struct soft *s, uint32_t *idx)
 	return -ENOMEM;
 }
 
-static uint32_t key_new(struct soft *s, uint32_t idx)
+int soft_key_new(struct soft *s, uint32_t *key)
 {
+	uint32_t idx = 0;
+	int err = mr_index(s, &idx);
+
+	if (err)
+		return err;
 	/* Other hosts must not guess a key. */
 	if (s->mr_gen[idx] == 0)
 		s->mr_gen[idx] = (uint16_t)env_random_u64(s->env);
 	if (++s->mr_gen[idx] == 0)
 		s->mr_gen[idx] = 1;
-	return idx << 16 | s->mr_gen[idx];
+	*key = idx << 16 | s->mr_gen[idx];
+	return 0;
+}
+
+uint32_t soft_life_new(struct soft *s)
+{
+	uint32_t life;
+
+	/* relaxed: a number, no more */
+	do
+		life = atomic_fetch_add_explicit(&s->mr_lives, 1,
+						 memory_order_relaxed) +
+		       1;
+	while (!life);
+	return life;
 }
 
 static bool is_moved(const struct soft_mr *m)
@@ -117,9 +140,7 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t key)
 
 	m->mr.lkey = m->mr.rkey = key;
 	m->mr.handle = idx;
-	if (++s->mr_lives == 0)
-		s->mr_lives = 1;
-	m->life = s->mr_lives;
+	m->life = soft_life_new(s);
 	shm_set(e->key, key);
 	shm_set(e->access, m->access);
 	shm_set(e->pd, m->pd->id);
@@ -129,6 +150,8 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t key)
 	shm_set(e->at, (uintptr_t)m->mr.addr);
 	shm_set(e->len, m->mr.length);
 	shm_set(e->off, m->off);
+	shm_set(e->qpn, 0);
+	shm_set(e->of, 0);
 	s->mrs[idx] = m;
 	if (is_moved(m))
 		atomic_fetch_add(&s->moved_mrs, 1);
@@ -136,12 +159,49 @@ static void mr_publish(struct soft *s, struct soft_mr *m, uint32_t key)
 	atomic_store_explicit(&e->life, m->life, memory_order_release);
 }
 
+bool soft_entry_read(const struct shm_mr *e, struct soft_entry *x)
+{
+	/* acquire: pairs with mr_publish() and publish() of mw.c */
+	x->life = atomic_load_explicit(&e->life, memory_order_acquire);
+	if (!x->life)
+		return false;
+	x->key = shm_once(e->key);
+	x->access = shm_once(e->access);
+	x->pd = shm_once(e->pd);
+	x->kind = shm_once(e->kind);
+	x->qpn = shm_once(e->qpn);
+	x->start = shm_once(e->start);
+	x->len = shm_once(e->len);
+	x->off = shm_once(e->off);
+	x->at = shm_once(e->at);
+	x->of = shm_once(e->of);
+	/* The fields are of this life if it is still there after them. */
+	fence_acquire();
+	return atomic_load_explicit(&e->life, memory_order_relaxed) == x->life;
+}
+
+bool soft_key_open(const struct soft *s, const struct soft_dest *to,
+		   uint32_t key, uint64_t addr, uint64_t len, uint32_t access,
+		   uint64_t *here)
+{
+	struct soft_entry x;
+
+	/* relaxed: of ours; what is not backed yet was never a key */
+	if (key >> 16 >= atomic_load_explicit(&s->nic->mr_top,
+					      memory_order_relaxed) ||
+	    !soft_entry_read(&s->mr_table[key >> 16], &x))
+		return false;
+	*here = x.at + (addr - x.start);
+	return x.key == key && x.pd == to->pd && (!x.qpn || x.qpn == to->qpn) &&
+	       (x.access & access) == access && addr >= x.start &&
+	       len <= x.len && addr - x.start <= x.len - len;
+}
+
 static bool access_good(int access)
 {
-	return !(access & ~(REMOTE_ANY | IBV_ACCESS_LOCAL_WRITE)) &&
-	       (!(access &
-		  (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) ||
-		access & IBV_ACCESS_LOCAL_WRITE);
+	return !(access & ~KNOWN) && (!(access & (IBV_ACCESS_REMOTE_WRITE |
+						  IBV_ACCESS_REMOTE_ATOMIC)) ||
+				      access & IBV_ACCESS_LOCAL_WRITE);
 }
 
 /* Is it memory that the NIC can use? Of memory on demand the region's maker says
@@ -211,7 +271,7 @@ int soft_reg_mr_iova(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 {
 	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m;
-	uint32_t idx;
+	uint32_t key;
 	int err;
 
 	if (!soft_here(s))
@@ -223,9 +283,9 @@ int soft_reg_mr_iova(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		return err;
 	m->start = iova;
 	pthread_mutex_lock(&s->lock);
-	err = mr_index(s, &idx);
+	err = soft_key_new(s, &key);
 	if (!err) {
-		mr_publish(s, m, key_new(s, idx));
+		mr_publish(s, m, key);
 		s->n_mrs++;
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -279,7 +339,7 @@ int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,
 {
 	struct soft *s = soft_of_dev(dev);
 	struct soft_mr *m;
-	uint32_t idx;
+	uint32_t key;
 	int err;
 
 	if (!soft_here(s))
@@ -294,12 +354,12 @@ int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,
 	pthread_mutex_lock(&s->lock);
 	err = near_place(s, m);
 	if (!err) {
-		err = mr_index(s, &idx);
+		err = soft_key_new(s, &key);
 		if (err)
 			near_unplace(s, m);
 	}
 	if (!err) {
-		mr_publish(s, m, key_new(s, idx));
+		mr_publish(s, m, key);
 		s->n_mrs++;
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -312,8 +372,7 @@ int soft_new_mr(struct dev *dev, struct ibv_pd *pd, size_t len, int access,
 	return 0;
 }
 
-/* Waits for every poster that may be inside memory of this device. */
-static int quiesce_all(struct soft *s)
+int soft_quiesce_all(struct soft *s)
 {
 	struct list_node *n;
 	struct soft_qp *q;
@@ -405,7 +464,7 @@ static int mr_shut(struct soft *s, const struct soft_mr *m)
 {
 	atomic_store_explicit(&s->mr_table[m->mr.handle].life, 0,
 			      memory_order_release);
-	return m->access & REMOTE_ANY || s->n_qps ? quiesce_all(s) : 0;
+	return m->access & REMOTE_ANY || s->n_qps ? soft_quiesce_all(s) : 0;
 }
 
 /* It is over. s->lock held. */
@@ -429,6 +488,10 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 	if (!soft_here(s))
 		return -EPERM;
 	pthread_mutex_lock(&s->lock);
+	if (soft_mw_bound(s, mr->lkey)) {
+		pthread_mutex_unlock(&s->lock);
+		return -EBUSY;
+	}
 	err = mr_shut(s, m);
 	/* A piece of the arena is given up: nothing uses it again. */
 	left = !m->near || err != -EBUSY;
@@ -477,6 +540,11 @@ int soft_rereg_mr(struct dev *dev, struct ibv_mr *mr, int flags,
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
 		n->start = m->start;
 	pthread_mutex_lock(&s->lock);
+	if (soft_mw_bound(s, key)) {
+		pthread_mutex_unlock(&s->lock);
+		mr_free(s, n);
+		return -EBUSY;
+	}
 	err = mr_shut(s, m);
 	was = *m;
 	*m = *n;
@@ -501,7 +569,7 @@ int soft_quiesce_mr(struct dev *dev, struct ibv_mr *mr)
 	if (!soft_here(s))
 		return -EPERM;
 	pthread_mutex_lock(&s->lock);
-	err = quiesce_all(s);
+	err = soft_quiesce_all(s);
 	pthread_mutex_unlock(&s->lock);
 	return err;
 }

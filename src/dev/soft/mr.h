@@ -20,9 +20,38 @@ struct soft_mr {
 	uint32_t access;
 	int fd; /* -1: ordinary memory; near: the NIC file's; else file's */
 	bool near;
+	bool window; /* the place of a memory window, which no lkey names: mw.h */
 	struct soft_file *file;
 	uint64_t off;
 };
+
+/* What an entry of the table says. */
+struct soft_entry {
+	uint32_t life, key, access, pd, kind, qpn;
+	uint64_t start, len, off, at, of;
+};
+
+/* False: it has no life. Of any device's table. */
+bool soft_entry_read(const struct shm_mr *e, struct soft_entry *x);
+
+/* What must be open for a key: a protection domain; and the peer
+ * of QP qpn, where it is a window's of that QP. qpn 0: of none. */
+struct soft_dest {
+	uint32_t pd, qpn;
+};
+
+/* Is it memory here that a peer may use in this way? here: its address. */
+bool soft_key_open(const struct soft *s, const struct soft_dest *to,
+		   uint32_t key, uint64_t addr, uint64_t len, uint32_t access,
+		   uint64_t *here);
+
+/* A key that was not used for long, and its entry. s->lock held. */
+int soft_key_new(struct soft *s, uint32_t *key);
+/* A life that no entry of this device has. */
+uint32_t soft_life_new(struct soft *s);
+/* Waits for every poster that may be inside memory of this device: 0, or
+ * -EBUSY: one is stopped there. s->lock held. */
+int soft_quiesce_all(struct soft *s);
 
 int soft_reg_mr(struct dev *dev, struct ibv_pd *pd, void *addr, size_t len,
 		int access, int fd, uint64_t off, struct ibv_mr **mr);

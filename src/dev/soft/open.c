@@ -7,6 +7,7 @@
 #include "dev/soft/ud/mcast.h"
 #include "dev/soft/link/key.h"
 #include "dev/soft/link/link.h"
+#include "dev/soft/mw.h"
 #include "dev/soft/ud/ud.h"
 #include "env/membarrier.h"
 
@@ -36,12 +37,14 @@ static int soft_query_device(struct dev *dev, struct ibv_device_attr *a)
 	a->max_qp_wr = SOFT_WR_MAX;
 	a->device_cap_flags =
 		IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
-		IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+		IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+		IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 	a->max_sge = SOFT_SGE_MAX;
 	a->max_sge_rd = SOFT_SGE_MAX;
 	a->max_cq = 65536;
 	a->max_cqe = SOFT_CQE_MAX;
 	a->max_mr = SHM_MR_MAX;
+	a->max_mw = SHM_MR_MAX; /* of the same table */
 	a->max_pd = 65536;
 	a->max_ah = 65536;
 	a->max_qp_rd_atom = SOFT_RD_ATOMIC;
@@ -206,6 +209,9 @@ static void context_fill(struct soft *s)
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&c->mutex, NULL);
 	soft_ext_fill(&s->vctx);
+	c->ops.alloc_mw = soft_alloc_mw;
+	c->ops.bind_mw = soft_bind_mw;
+	c->ops.dealloc_mw = soft_dealloc_mw;
 	c->ops.post_send = soft_post_send;
 	c->ops.post_recv = soft_post_recv;
 	c->ops.post_srq_recv = soft_post_srq_recv;
@@ -353,6 +359,7 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	list_init(&s->cqs);
 	s->bells_due_ns = ENV_NEVER;
 	list_init(&s->srqs);
+	list_init(&s->mws);
 	list_init(&s->chans);
 	list_init(&s->conns);
 	list_init(&s->dials);

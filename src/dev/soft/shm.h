@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SHM_MAGIC 0x6e6b7331u
-#define SHM_VERSION 11u
+#define SHM_VERSION 12u
 #define SHM_LINE 64
 #define SHM_PAGE 4096ull
 #define SHM_SPAN (1ull << 30) /* address space set aside per NIC file */
@@ -68,10 +68,12 @@ enum shm_mr_kind {
 	SHM_MR_FILE = 1, /* a mapping of a file that is handed out */
 	SHM_MR_PLAIN,	 /* ordinary memory */
 	SHM_MR_NEAR,	 /* a piece of the arena: off is in this file */
+	SHM_MR_WINDOW,	 /* a part of another region, or of its like: of */
 };
 
 /* Written by the owner. life is cleared first and set last. What is registered
- * again keeps its key, and has another life. */
+ * again keeps its key, and has another life. The life of a window of type 2 is
+ * also cleared by the peer of its QP, by a CAS: SEND_WITH_INV. */
 struct shm_mr {
 	_Atomic uint32_t life; /* 0: none; else no other's of this device */
 	uint32_t access;
@@ -80,10 +82,10 @@ struct shm_mr {
 	uint64_t start; /* the address that requests name */
 	uint64_t len;
 	uint64_t off; /* of start in the file */
-	uint32_t key; /* lkey and rkey */
-	uint32_t unused;
-	uint64_t at; /* the owner's virtual address of start */
-	uint64_t reserved[1];
+	uint32_t key; /* lkey and rkey; of a window: rkey */
+	uint32_t qpn; /* of a window: the QP that it is for; 0: any */
+	uint64_t at;  /* the owner's virtual address of start */
+	uint64_t of;  /* of a window: its region: life << 32 | key */
 };
 
 #define SHM_MR_OFF (128ull * 1024)
@@ -194,6 +196,7 @@ enum shm_slot_flags {
 	SHM_SLOT_WRITE = 1 << 1, /* by an RDMA WRITE with immediate */
 	SHM_SLOT_VOID = 1 << 2,	 /* of an SRQ: not used after all */
 	SHM_SLOT_V4 = 1 << 3,	 /* a datagram's header is IPv4's */
+	SHM_SLOT_INV = 1 << 4,	 /* imm is the key that it invalidated */
 };
 
 /*

@@ -121,9 +121,10 @@ struct soft {
 	struct soft_mr *mrs[SHM_MR_MAX];
 	uint16_t mr_gen[SHM_MR_MAX];
 	uint32_t mr_next, mr_window;
-	uint32_t mr_lives;	    /* given out */
-	_Atomic uint32_t moved_mrs; /* start is not the address here */
-	uint32_t n_mrs;
+	_Atomic uint32_t mr_lives;	     /* given out */
+	_Atomic uint32_t moved_mrs;	     /* start is not the address here */
+	uint32_t n_mrs;			     /* windows, too */
+	struct list_node mws;		     /* struct soft_mw */
 	struct soft_file *files[SOFT_FILES]; /* file.c */
 	uint32_t pd_next;
 	uint32_t chan_next;

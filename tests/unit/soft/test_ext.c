@@ -277,7 +277,8 @@ static void test_refused(void **state)
 	struct ibv_qp_init_attr_ex at = attr_ex(&a, IBV_QPT_RC, OPS);
 
 	refused(IBV_QP_EX_WITH_TSO, IBV_QPT_RC);
-	refused(IBV_QP_EX_WITH_BIND_MW, IBV_QPT_RC);
+	refused(IBV_QP_EX_WITH_BIND_MW, IBV_QPT_UD);
+	refused(IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QPT_UC);
 	refused(IBV_QP_EX_WITH_RDMA_READ, IBV_QPT_UC);
 	refused(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QPT_UC);
 	at.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
@@ -379,7 +380,13 @@ static void test_query(void **state)
 	assert_false(ex.orig_attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
 	assert_true(ex.orig_attr.device_cap_flags & IBV_DEVICE_RC_RNR_NAK_GEN);
 	assert_int_equal(ex.device_cap_flags_ex, ex.orig_attr.device_cap_flags);
-	assert_int_equal(ex.orig_attr.max_mw, 0);
+	assert_true(ex.orig_attr.max_mw > 0);
+	assert_true(ex.orig_attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW);
+	assert_true(ex.orig_attr.device_cap_flags &
+		    IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+	assert_false(ex.orig_attr.device_cap_flags &
+		     (IBV_DEVICE_MEM_WINDOW_TYPE_2A |
+		      IBV_DEVICE_MEM_MGT_EXTENSIONS));
 	assert_true(ex.orig_attr.max_srq > 0 && ex.orig_attr.max_srq_wr > 0 &&
 		    ex.orig_attr.max_srq_sge > 0 && ex.orig_attr.max_ah > 0);
 	assert_true(ex.orig_attr.max_qp >= 10000);

@@ -11,7 +11,7 @@
 #include "base/fence.h"
 #include "dev/soft/exec/copy.h"
 #include "dev/soft/exec/known.h"
-#include "dev/soft/qp/qp.h"
+#include "dev/soft/mw.h"
 
 #include <errno.h>
 #include <string.h>
@@ -430,14 +430,15 @@ static void finish_slot(struct soft_qp *q, struct shm_slot *slot,
 {
 	bool imm = wr->opcode == IBV_WR_SEND_WITH_IMM ||
 		   wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	bool inv = wr->opcode == IBV_WR_SEND_WITH_INV;
 	uint64_t life = q->far_bell < 0 ? 0 : soft_bell_life(q->far_cq);
 
 	slot->status = (uint32_t)status;
 	slot->byte_len = (uint32_t)len;
-	slot->imm = imm ? wr->imm_data : 0;
+	slot->imm = imm ? wr->imm_data : inv ? wr->invalidate_rkey : 0;
 	slot->src_qp = q->ex.qp_base.qp_num;
 	slot->flags =
-		(imm ? SHM_SLOT_IMM : 0) |
+		(imm ? SHM_SLOT_IMM : 0) | (inv ? SHM_SLOT_INV : 0) |
 		(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? SHM_SLOT_WRITE : 0);
 	/* release: data and completion before DONE; pairs with soft_reap() */
 	if (unlikely(q->far_srq))
@@ -578,6 +579,12 @@ static int do_send(struct soft_qp *q, const struct ibv_send_wr *wr,
 	/* IBA 9.8.2.2: UC drops it; the receive is for the next message. */
 	if (unlikely(q->unreliable) && r == IBV_WC_LOC_LEN_ERR)
 		return IBV_WC_REM_INV_REQ_ERR;
+	/* Our requests before it are done, and nobody else uses the window. */
+	if (unlikely(wr->opcode == IBV_WR_SEND_WITH_INV) && r == 0 &&
+	    !soft_far_shut(q, wr->invalidate_rkey)) {
+		finish_slot(q, slot, wr, IBV_WC_REM_INV_REQ_ERR, len);
+		return fault(q, SHM_FAULT_RECV, IBV_WC_REM_ACCESS_ERR);
+	}
 	if (unlikely(w) && r == 0)
 		soft_park_shut(q, wr);
 	finish_slot(q, slot, wr, r, len);
@@ -618,7 +625,7 @@ static __attribute__((noinline)) int dispatch(struct soft_qp *q,
 					      const struct ibv_send_wr *wr,
 					      struct soft_wqe *w)
 {
-	bool write_local = wr->opcode >= IBV_WR_RDMA_READ;
+	bool write_local = soft_is_answered(wr);
 	int64_t len;
 
 	len = local_check(q, wr, write_local ? IBV_ACCESS_LOCAL_WRITE : 0);
@@ -631,6 +638,7 @@ static __attribute__((noinline)) int dispatch(struct soft_qp *q,
 		return do_write_imm(q, wr, w, (size_t)len);
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
 		return do_send(q, wr, w, (size_t)len);
 	case IBV_WR_RDMA_READ:
 		return do_read(q, wr, w, (size_t)len);
@@ -675,6 +683,7 @@ static bool is_message(const struct ibv_send_wr *wr)
 {
 	return wr->opcode == IBV_WR_SEND ||
 	       wr->opcode == IBV_WR_SEND_WITH_IMM ||
+	       wr->opcode == IBV_WR_SEND_WITH_INV ||
 	       wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
@@ -713,6 +722,9 @@ int soft_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 {
 	int r = 0;
 
+	/* Outside: a QP may be its own peer. */
+	if (unlikely(soft_is_local(wr)))
+		return soft_mw_exec(q, wr, w != NULL, w ? w->pos : 0);
 	soft_hazard_on(q);
 	if (!soft_is_write_1(wr) || !soft_write_known(q, wr))
 		r = exec_long(q, wr, w);

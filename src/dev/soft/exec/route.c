@@ -5,7 +5,7 @@
  */
 #include "base/fence.h"
 #include "dev/soft/dc/dc.h"
-#include "dev/soft/qp/qp.h"
+#include "dev/soft/mw.h"
 
 #include <errno.h>
 #include <string.h>
@@ -105,59 +105,97 @@ static bool near_known(const struct soft_peer *p, uint64_t off, uint64_t len)
 	return off >= SHM_ARENA_OFF && off <= size && len <= size - off;
 }
 
-int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
-		   uint32_t key, uint32_t qpn, _Atomic uint32_t *asked)
+/* Where the memory of a region is here, if it can be mapped. */
+static int region_map(struct soft_peer *p, const struct soft_entry *e,
+		      uint32_t qpn, _Atomic uint32_t *asked, char **ptr)
 {
-	uint32_t idx = key >> 16, life, in_key, in_pd, kind;
-	uint64_t off;
 	struct soft_map *map;
-	struct shm_mr *e;
 
-	x->live = NULL;
-	if (key == 0 ||
-	    idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))
-		return -EACCES;
-	e = (struct shm_mr *)(void *)(p->base + SHM_MR_OFF) + idx;
-	/* acquire: pairs with mr_publish() */
-	life = atomic_load_explicit(&e->life, memory_order_acquire);
-	if (!life)
-		return -EACCES;
-	in_key = shm_once(e->key);
-	x->access = shm_once(e->access);
-	x->start = shm_once(e->start);
-	x->at = shm_once(e->at);
-	x->len = shm_once(e->len);
-	in_pd = shm_once(e->pd);
-	kind = shm_once(e->kind);
-	off = shm_once(e->off);
-	/* The fields are of this life if it is still there after them. */
-	fence_acquire();
-	if (atomic_load_explicit(&e->life, memory_order_relaxed) != life ||
-	    in_key != key || in_pd != pd)
-		return -EACCES;
-	x->ptr = NULL;
-	if (kind == SHM_MR_NEAR && near_known(p, off, x->len)) {
-		x->ptr = p->base + off;
-	} else if (kind == SHM_MR_FILE || kind == SHM_MR_NEAR) {
-		if (soft_peer_map(p, qpn, asked, key, life, &map))
+	*ptr = NULL;
+	if (e->kind == SHM_MR_NEAR && near_known(p, e->off, e->len)) {
+		*ptr = p->base + e->off;
+	} else if (e->kind == SHM_MR_FILE || e->kind == SHM_MR_NEAR) {
+		if (soft_peer_map(p, qpn, asked, e->key, e->life, &map))
 			return -EAGAIN;
 		if (!map->refused) {
-			if (x->len > map->len)
+			if (e->len > map->len)
 				return -EACCES;
-			x->ptr = map->ptr;
+			*ptr = map->ptr;
 		}
 	}
-	x->live = &e->life;
-	x->life = life;
-	x->key = key;
 	return 0;
+}
+
+static struct shm_mr *entry_of(const struct soft_peer *p, uint32_t key)
+{
+	uint32_t idx = key >> 16;
+
+	if (key == 0 ||
+	    idx >= atomic_load_explicit(&p->nic->mr_top, memory_order_acquire))
+		return NULL;
+	return (struct shm_mr *)(void *)(p->base + SHM_MR_OFF) + idx;
+}
+
+/* The same of a window: a part of its region's mapping. The region does not go
+ * before the window is invalid. */
+static int window_map(struct soft_peer *p, const struct soft_entry *w,
+		      uint32_t qpn, _Atomic uint32_t *asked, char **ptr)
+{
+	const struct shm_mr *e = entry_of(p, (uint32_t)w->of);
+	struct soft_entry r;
+	int err;
+
+	if (!e || !soft_entry_read(e, &r) || r.key != (uint32_t)w->of ||
+	    r.life != w->of >> 32 || r.kind == SHM_MR_WINDOW || w->at < r.at ||
+	    w->len > r.len || w->at - r.at > r.len - w->len)
+		return -EACCES;
+	err = region_map(p, &r, qpn, asked, ptr);
+	if (!err && *ptr)
+		*ptr += w->at - r.at;
+	return err;
+}
+
+int soft_xlat_load(struct soft_peer *p, const struct soft_dest *to,
+		   struct soft_xlat *x, uint32_t key, uint32_t qpn,
+		   _Atomic uint32_t *asked)
+{
+	struct shm_mr *e = entry_of(p, key);
+	struct soft_entry n;
+	int err;
+
+	x->live = NULL;
+	if (!e || !soft_entry_read(e, &n) || n.key != key || n.pd != to->pd ||
+	    (n.qpn && n.qpn != to->qpn))
+		return -EACCES;
+	err = n.kind == SHM_MR_WINDOW ? window_map(p, &n, qpn, asked, &x->ptr)
+				      : region_map(p, &n, qpn, asked, &x->ptr);
+	if (err)
+		return err;
+	x->access = n.access;
+	x->start = n.start;
+	x->at = n.at;
+	x->len = n.len;
+	x->life = n.life;
+	x->key = key;
+	x->live = &e->life;
+	return 0;
+}
+
+bool soft_far_shut(struct soft_qp *q, uint32_t key)
+{
+	struct soft_dest to = {q->far_pd, q->attr.dest_qp_num};
+	struct shm_mr *e = entry_of(q->peer, key);
+
+	return e && soft_mw_shut(e, &to, key);
 }
 
 struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why)
 {
 	struct soft_xlat *x = &q->xlat[(key >> 16) % SOFT_XLATS];
-	int err = soft_xlat_load(q->peer, q->far_pd, x, key,
-				 q->ex.qp_base.qp_num, &q->asked_for);
+	/* A DC target has no windows of its own: it posts no binds. */
+	struct soft_dest to = {q->far_pd, q->dc ? 0 : q->attr.dest_qp_num};
+	int err = soft_xlat_load(q->peer, &to, x, key, q->ex.qp_base.qp_num,
+				 &q->asked_for);
 
 	if (!err)
 		return x;

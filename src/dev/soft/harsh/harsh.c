@@ -15,7 +15,7 @@
 #include "base/fence.h"
 #include "base/prng.h"
 #include "dev/soft/cq/cq.h"
-#include "dev/soft/qp/qp.h"
+#include "dev/soft/mw.h"
 #include "dev/soft/soft.h"
 
 #include <errno.h>
@@ -236,6 +236,7 @@ static uint64_t run_one(struct soft_qp *q, uint64_t now)
 	if (q->dying)
 		return ENV_NEVER;
 	soft_qp_hold(q);
+	soft_mw_look(q);
 	due = soft_harsh_run(q, now);
 	soft_qp_release(q);
 	return due;

@@ -18,7 +18,7 @@
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/harsh/harsh.h"
 #include "dev/soft/link/dma.h"
-#include "dev/soft/qp/qp.h"
+#include "dev/soft/mw.h"
 #include "dev/soft/ud/ud.h"
 
 #include "base/prng.h"
@@ -78,6 +78,7 @@ static bool is_message(const struct soft_wqe *w)
 {
 	return w->wr.opcode == IBV_WR_SEND ||
 	       w->wr.opcode == IBV_WR_SEND_WITH_IMM ||
+	       w->wr.opcode == IBV_WR_SEND_WITH_INV ||
 	       w->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
@@ -280,6 +281,7 @@ static uint64_t nap(struct soft_qp *q, const struct soft_wqe *w)
 		return t < RNR_NAP_NS ? t : RNR_NAP_NS;
 	case SOFT_PARK_ROUTE:
 	case SOFT_PARK_GONE:
+	case SOFT_PARK_INV:
 		return ROUTE_RETRY_NS;
 	case SOFT_PARK_FAR:
 		/* the answer comes to soft_harsh_progress() */
@@ -579,10 +581,33 @@ static bool may_step(const struct soft_qp *q, const struct soft_wqe *w,
 	return is_fetch(w) || b->sent;
 }
 
+/* A bind, or an invalidation: in its turn, whatever the peer does. */
+static void local(struct soft_qp *q, struct soft_wqe *w, bool alone,
+		  uint64_t now)
+{
+	int r;
+
+	if (!w->h.begun) {
+		w->h.whole = true;
+		w->h.begun = alone;
+		w->h.due_ns = now;
+		return;
+	}
+	r = soft_exec(q, &w->wr, w);
+	if (r < 0)
+		wait_for(q, w, r, now);
+	else if (r > 0)
+		fail(w, r);
+	else
+		land(w, now);
+}
+
 static void step(struct soft_qp *q, struct soft_wqe *w, const struct before *b,
 		 uint64_t now)
 {
-	if (!w->h.begun)
+	if (soft_is_local(&w->wr))
+		local(q, w, b->landed, now);
+	else if (!w->h.begun)
 		begin(q, w, b->landed, now);
 	else if (peer_silent(q) && q->unreliable)
 		land(w, now);

@@ -6,6 +6,7 @@
 #include "dev/soft/link/datagram.h"
 #include "dev/soft/link/key.h"
 #include "dev/soft/link/state.h"
+#include "dev/soft/mw.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -258,6 +259,7 @@ void link_turn(struct soft_qp *q, uint64_t now)
 	struct soft_link_qp *l = q->link;
 
 	l->waits = false;
+	soft_mw_look(q);
 	carrier_lock(l);
 	if (is_up(q))
 		rc_run(&l->rc, now);
@@ -381,6 +383,7 @@ static struct link_wqe *wqe_new(struct soft_qp *q, const struct ibv_send_wr *wr)
 	if (!w)
 		return NULL;
 	w->wr = *wr;
+	soft_mw_keep(&w->wr);
 	w->wr.next = NULL;
 	w->wr.sg_list = w->sge;
 	data = (char *)w->sge + sges;
@@ -409,7 +412,9 @@ int soft_link_post(struct soft_qp *q, const struct ibv_send_wr *wr,
 	w->e.imm = wr->imm_data;
 	w->e.solicited = wr->send_flags & IBV_SEND_SOLICITED;
 	w->e.fenced = wr->send_flags & IBV_SEND_FENCE;
-	if (wr->opcode > IBV_WR_RDMA_READ) {
+	if (wr->opcode == IBV_WR_SEND_WITH_INV) {
+		w->e.rkey = wr->invalidate_rkey;
+	} else if (soft_is_answered(wr) && wr->opcode != IBV_WR_RDMA_READ) {
 		w->e.va = wr->wr.atomic.remote_addr;
 		w->e.rkey = wr->wr.atomic.rkey;
 		w->e.compare_add = wr->wr.atomic.compare_add;
@@ -431,7 +436,8 @@ void soft_link_flush(struct soft_qp *q)
 
 	while ((e = rc_take(&q->link->rc))) {
 		w = link_wqe_of(e);
-		soft_complete(q, &w->wr, w->pos, IBV_WC_WR_FLUSH_ERR);
+		soft_complete(q, &w->wr, w->pos,
+			      soft_mw_flush(q, &w->wr, w->pos));
 		env_free(q->s->env, w);
 	}
 	q->link->deadline = ENV_NEVER;

@@ -8,6 +8,7 @@
 #include "dev/soft/exec/copy.h"
 #include "dev/soft/link/dma.h"
 #include "dev/soft/link/state.h"
+#include "dev/soft/mw.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -48,7 +49,7 @@ static void op_send(void *o, size_t len)
 static bool piece_good(const struct soft_qp *q, const struct link_wqe *w,
 		       uint64_t addr, const struct ibv_sge *g, size_t len)
 {
-	bool reads = w->wr.opcode >= IBV_WR_RDMA_READ;
+	bool reads = soft_is_answered(&w->wr);
 
 	return link_is_inline(w) || !len ||
 	       soft_mr_local(q->s, q->pd, g->lkey, addr, len,
@@ -68,7 +69,9 @@ static int op_local(void *o, const struct rc_wqe *e)
 			return IBV_WC_LOC_PROT_ERR;
 		len += w->sge[i].length;
 	}
-	if (len > SOFT_MSG_MAX || (w->wr.opcode > IBV_WR_RDMA_READ && len != 8))
+	if (len > SOFT_MSG_MAX ||
+	    (soft_is_answered(&w->wr) && w->wr.opcode != IBV_WR_RDMA_READ &&
+	     len != 8))
 		return IBV_WC_LOC_LEN_ERR;
 	return 0;
 }
@@ -240,13 +243,15 @@ static void op_recv_end(void *o, int status, uint32_t len,
 	struct soft_qp *q = l->q;
 	struct soft_cq *c = soft_cq_of(q->ex.qp_base.recv_cq);
 	bool imm = packet_has(last->op) & PACKET_HAS_IMM;
-	bool write = last->op >= PACKET_WRITE_FIRST;
+	bool inv = packet_has(last->op) & PACKET_HAS_IETH;
+	bool write = last->op >= PACKET_WRITE_FIRST && !inv;
 	struct shm_slot *slot = slot_of(l);
 
 	slot->status = (uint32_t)status;
 	slot->byte_len = len;
-	slot->imm = imm ? last->imm : 0;
-	slot->flags = (imm ? SHM_SLOT_IMM : 0) | (write ? SHM_SLOT_WRITE : 0);
+	slot->imm = imm ? last->imm : inv ? last->rkey : 0;
+	slot->flags = (imm ? SHM_SLOT_IMM : 0) | (inv ? SHM_SLOT_INV : 0) |
+		      (write ? SHM_SLOT_WRITE : 0);
 	if (q->srq)
 		link_take_done(q, &l->take, l->rq_head);
 	else
@@ -264,16 +269,43 @@ static void op_recv_end(void *o, int status, uint32_t len,
 	soft_cq_ring(c, last->solicited || status);
 }
 
+static struct soft_dest dest_of(const struct soft_link_qp *l)
+{
+	return (struct soft_dest){l->q->pd->id, l->q->ex.qp_base.qp_num};
+}
+
 static bool op_check(void *o, uint32_t rkey, uint64_t va, uint64_t len,
 		     int access)
 {
 	struct soft_link_qp *l = o;
-	const struct soft_qp *q = l->q;
-	uint64_t at = soft_mr_here(q->s, rkey, va);
+	struct soft_dest to = dest_of(l);
+	uint64_t at;
 
+	if (!soft_key_open(l->q->s, &to, rkey, va, len, (uint32_t)access, &at))
+		return false;
 	l->moved = at - va;
-	/* a key is both: what is asked for is a remote right */
-	return soft_mr_local(q->s, q->pd, rkey, at, len, (uint32_t)access);
+	return true;
+}
+
+static bool op_invalidate(void *o, uint32_t rkey)
+{
+	struct soft_link_qp *l = o;
+	struct soft_dest to = dest_of(l);
+	struct soft *s = l->q->s;
+
+	/* relaxed: as in soft_key_open() */
+	return rkey >> 16 < atomic_load_explicit(&s->nic->mr_top,
+						 memory_order_relaxed) &&
+	       soft_mw_shut(&s->mr_table[rkey >> 16], &to, rkey);
+}
+
+static int op_carry_out(void *o, const struct rc_wqe *e)
+{
+	struct soft_link_qp *l = o;
+	const struct link_wqe *w = link_wqe_of(e);
+	int r = soft_mw_exec(l->q, &w->wr, true, w->pos);
+
+	return r < 0 ? -1 : r;
 }
 
 static void *moved(const struct soft_link_qp *l, uint64_t va)
@@ -335,11 +367,13 @@ const struct rc_ops soft_link_ops = {
 	.local = op_local,
 	.gather = op_gather,
 	.scatter = op_scatter,
+	.carry_out = op_carry_out,
 	.done = op_done,
 	.recv_begin = op_recv_begin,
 	.recv_put = op_recv_put,
 	.recv_end = op_recv_end,
 	.check = op_check,
+	.invalidate = op_invalidate,
 	.write = op_write,
 	.read = op_read,
 	.atomic = op_atomic,

@@ -37,6 +37,8 @@ static const uint16_t has[PACKET_OPS] = {
 	[PACKET_ATOMIC_ACK] = AETH | PACKET_HAS_ATOMIC_ACK | ONLY,
 	[PACKET_CMP_SWAP] = PACKET_HAS_ATOMIC | ONLY,
 	[PACKET_FETCH_ADD] = PACKET_HAS_ATOMIC | ONLY,
+	[PACKET_SEND_LAST_INV] = PACKET_HAS_IETH | DATA | ENDS,
+	[PACKET_SEND_ONLY_INV] = PACKET_HAS_IETH | DATA | ONLY,
 };
 
 unsigned packet_has(unsigned op)
@@ -70,6 +72,7 @@ size_t packet_head_len(unsigned op)
 	len += h & PACKET_HAS_AETH ? 4 : 0;
 	len += h & PACKET_HAS_ATOMIC_ACK ? 8 : 0;
 	len += h & PACKET_HAS_IMM ? 4 : 0;
+	len += h & PACKET_HAS_IETH ? 4 : 0;
 	len += h & PACKET_HAS_CNP ? 16 : 0;
 	return len;
 }
@@ -113,6 +116,8 @@ static void get_extended(const uint8_t *at, unsigned h, struct packet *p)
 	}
 	if (h & PACKET_HAS_ATOMIC_ACK)
 		p->orig = get(&at, 8);
+	if (h & PACKET_HAS_IETH)
+		p->rkey = (uint32_t)get(&at, 4);
 	if (h & PACKET_HAS_IMM)
 		memcpy(&p->imm, at, 4);
 }
@@ -195,6 +200,8 @@ size_t packet_encode(uint8_t *buf, const struct packet *p)
 	}
 	if (h & PACKET_HAS_ATOMIC_ACK)
 		put(&at, p->orig, 8);
+	if (h & PACKET_HAS_IETH)
+		put(&at, p->rkey, 4);
 	if (h & PACKET_HAS_IMM)
 		memcpy(at, &p->imm, 4);
 	if (h & PACKET_HAS_CNP)

@@ -55,6 +55,8 @@ enum packet_op {
 	PACKET_ATOMIC_ACK = 0x12,
 	PACKET_CMP_SWAP = 0x13,
 	PACKET_FETCH_ADD = 0x14,
+	PACKET_SEND_LAST_INV = 0x16,
+	PACKET_SEND_ONLY_INV = 0x17,
 	PACKET_OPS,
 	/* congestion notification, as it is on the wire (annex A17.9.3) */
 	PACKET_CNP = 0x81
@@ -73,6 +75,7 @@ enum packet_part {
 	PACKET_ENDS = 1 << 8,	/* the last one, or the only */
 	PACKET_HAS_DETH = 1 << 9, /* before the other headers */
 	PACKET_HAS_CNP = 1 << 10, /* 16 bytes that are not looked at */
+	PACKET_HAS_IETH = 1 << 11,
 };
 
 /* The high three bits of AETH's syndrome, and the codes of a NAK. */
@@ -113,7 +116,7 @@ struct packet {
 	uint32_t psn;
 	/* DETH */
 	uint32_t qkey, src_qp;
-	/* RETH, or the first two AtomicETH */
+	/* RETH, or the first two AtomicETH; rkey: IETH, too */
 	uint64_t va;
 	uint32_t rkey;
 	uint32_t len;

@@ -33,7 +33,7 @@ void rc_init(struct rc *r, const struct rc_ops *ops, void *owner,
 		r->saved[i].psn = UINT32_MAX;
 	r->rs.psn = attr->rq_psn & PACKET_PSN_MASK;
 	r->rq.tail = &r->rq.head;
-	r->rq.retry_ns = r->rq.rnr_ns = RC_NEVER;
+	r->rq.retry_ns = r->rq.rnr_ns = r->rq.local_ns = RC_NEVER;
 	r->rq.probe_ns = r->rq.timed_ns = RC_NEVER;
 	cong_init(&r->own, RC_WINDOW);
 	r->datagrams = r->rq.cong.cong = &r->own;
@@ -113,6 +113,7 @@ uint64_t rc_requester_deadline(const struct rc *r)
 
 	uint64_t due = q->retry_ns < q->rnr_ns ? q->retry_ns : q->rnr_ns;
 
+	due = due < q->local_ns ? due : q->local_ns;
 	return due < q->probe_ns ? due : q->probe_ns;
 }
 

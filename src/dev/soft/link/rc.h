@@ -35,6 +35,8 @@
  * multiples of this from its beginning: so a repeated request never reaches
  * beyond the one that it repeats. */
 #define RC_READ_CHUNK 32u
+/* A request of this end alone that could not be carried out is tried again. */
+#define RC_LOCAL_NS 100000u
 #define RC_ANSWERS 64u /* packets of READ responses made in one turn */
 /* A packet that nothing acknowledges is sent again after its round trip and four
  * times the deviation of that, but at least so much: an end that its host has
@@ -98,6 +100,9 @@ struct rc_ops {
 		      uint8_t *dst, size_t len);
 	int (*scatter)(void *owner, const struct rc_wqe *w, uint32_t at,
 		       const uint8_t *src, size_t len);
+	/* A bind or a local invalidation, all before it is over: 0, a status,
+	 * or -1: not yet. */
+	int (*carry_out)(void *owner, const struct rc_wqe *w);
 	/* A request is over, in the order of posting; w is the owner's again.
 	 * After a failure the owner is expected to take all others out. */
 	void (*done)(void *owner, struct rc_wqe *w, int status);
@@ -115,6 +120,9 @@ struct rc_ops {
 	 * written or read: by one call of check for each. */
 	bool (*check)(void *owner, uint32_t rkey, uint64_t va, uint64_t len,
 		      int access);
+	/* The key of a window that this QP alone opens is not valid any more.
+	 * False: it was none. */
+	bool (*invalidate)(void *owner, uint32_t rkey);
 	/* ascending; last: the message's last bytes */
 	void (*write)(void *owner, uint64_t va, const uint8_t *src, size_t len,
 		      bool last);
@@ -151,6 +159,7 @@ struct rc_requester {
 	uint32_t asked;	    /* packets since an ACK was asked for */
 	uint32_t ask_psn;   /* the last packet that asked for an answer */
 	uint64_t retry_ns, rnr_ns; /* RC_NEVER: not waited for */
+	uint64_t local_ns;	   /* carry_out() is tried again */
 	uint64_t since_ns;	   /* what una names is waited for since then */
 	/* Of datagrams: when to look whether the last packets were lost, behind
 	 * which no packet tells of a gap; long before retry_ns. */

@@ -23,6 +23,12 @@ static bool is_answered(const struct rc_wqe *w)
 	return w->op == IBV_WR_RDMA_READ || is_atomic(w);
 }
 
+/* Is it carried out at this end alone? It takes no PSN. */
+static bool is_local(const struct rc_wqe *w)
+{
+	return w->op == IBV_WR_LOCAL_INV || w->op == IBV_WR_BIND_MW;
+}
+
 static uint32_t diff(uint32_t a, uint32_t b)
 {
 	return (a - b) & PACKET_PSN_MASK;
@@ -79,7 +85,7 @@ struct rc_wqe *rc_take(struct rc *r)
 	}
 	if (!q->head) {
 		q->retry_ns = q->rnr_ns = q->probe_ns = RC_NEVER;
-		q->timed_ns = RC_NEVER;
+		q->timed_ns = q->local_ns = RC_NEVER;
 		q->reads = 0;
 		cong_idle(&q->cong);
 	}
@@ -88,7 +94,8 @@ struct rc_wqe *rc_take(struct rc *r)
 
 bool rc_is_busy(const struct rc *r)
 {
-	return r->rq.head && r->rq.head->packets;
+	return r->rq.head &&
+	       (r->rq.head->packets || r->rq.local_ns != RC_NEVER);
 }
 
 /* The owner takes out all others, as of now or within the call. */
@@ -98,6 +105,7 @@ static void fail(struct rc *r, int status)
 
 	r->rq.on = false;
 	r->rq.retry_ns = r->rq.rnr_ns = r->rq.probe_ns = RC_NEVER;
+	r->rq.local_ns = RC_NEVER;
 	r->ops->done(r->owner, w, status);
 }
 
@@ -438,6 +446,8 @@ static enum packet_op op_of(const struct rc_wqe *w, bool first, bool last)
 		op = last ? PACKET_SEND_ONLY : PACKET_SEND_FIRST;
 	else
 		op = last ? PACKET_SEND_LAST : PACKET_SEND_MIDDLE;
+	if (last && w->op == IBV_WR_SEND_WITH_INV)
+		return first ? PACKET_SEND_ONLY_INV : PACKET_SEND_LAST_INV;
 	if (last && imm)
 		op++;
 	return (enum packet_op)(write ? op + PACKET_WRITE_FIRST : op);
@@ -616,6 +626,8 @@ static void timers(struct rc *r, uint64_t now)
 
 	if (q->rnr_ns <= now)
 		q->rnr_ns = RC_NEVER;
+	if (q->local_ns <= now)
+		q->local_ns = RC_NEVER;
 	if (q->probe_ns <= now && q->retry_ns > now)
 		probe(r, now);
 	if (q->retry_ns > now)
@@ -645,14 +657,39 @@ void rc_give_up(struct rc *r)
 	r->rq.retry_ns = 0;
 }
 
+/* The next request is of this end alone. When all before it is over: what they
+ * did at the peer, and the peer at us, is then done. False: not yet. */
+static bool carry_out(struct rc *r, uint64_t now)
+{
+	struct rc_requester *q = &r->rq;
+	int status;
+
+	if (q->cur != q->head || q->paused || q->local_ns != RC_NEVER)
+		return false;
+	status = r->ops->carry_out(r->owner, q->cur);
+	if (status < 0)
+		q->local_ns = now + RC_LOCAL_NS;
+	else if (status)
+		fail(r, status);
+	else
+		finish_head(r);
+	return status >= 0;
+}
+
 static void send_all(struct rc *r, uint64_t now)
 {
 	struct rc_requester *q = &r->rq;
 	uint32_t takes;
 	int status;
 
-	while (q->on && q->cur && q->rnr_ns == RC_NEVER &&
-	       may_send(r, q->cur, &takes)) {
+	while (q->on && q->cur && q->rnr_ns == RC_NEVER) {
+		if (is_local(q->cur)) {
+			if (!carry_out(r, now))
+				return;
+			continue;
+		}
+		if (!may_send(r, q->cur, &takes))
+			return;
 		status = send_one(r, now, takes);
 		if (status < 0) {
 			r->blocked = true;

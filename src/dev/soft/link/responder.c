@@ -17,7 +17,8 @@
 
 static bool is_send(unsigned op)
 {
-	return op <= PACKET_SEND_ONLY_IMM;
+	return op <= PACKET_SEND_ONLY_IMM || op == PACKET_SEND_LAST_INV ||
+	       op == PACKET_SEND_ONLY_INV;
 }
 
 static bool is_write(unsigned op)
@@ -136,6 +137,11 @@ static enum rc_outcome take_send(struct rc *r, const struct packet *p)
 				      ? PACKET_NAK_REQUEST
 				      : PACKET_NAK_OPERATION,
 			      RC_RECEIVE);
+	}
+	if (h & PACKET_HAS_IETH && !r->ops->invalidate(r->owner, p->rkey)) {
+		r->ops->recv_end(r->owner, IBV_WC_REM_INV_REQ_ERR, s->got, p);
+		s->has_recv = false;
+		return broken(r, PACKET_NAK_ACCESS, RC_RECEIVE);
 	}
 	s->message = RC_SEND;
 	s->got += (uint32_t)p->payload_len;

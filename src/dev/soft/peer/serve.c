@@ -264,7 +264,7 @@ static struct soft_mr *mr_find(struct soft *s, uint32_t key)
 {
 	struct soft_mr *m = s->mrs[key >> 16];
 
-	return m && m->mr.rkey == key ? m : NULL;
+	return m && !m->window && m->mr.rkey == key ? m : NULL;
 }
 
 static void serve_mr_fd(struct soft *s, const struct msg *q,
@@ -329,28 +329,20 @@ static bool gate_open(struct soft *s, const struct msg *q)
 	return st == IBV_QPS_RTR || st == IBV_QPS_RTS || st == IBV_QPS_SQD;
 }
 
-static void serve_memory(struct soft *s, const struct msg *q,
-			 const unsigned char *data, size_t len,
-			 struct soft_conn *c)
+/* The work itself, on memory that the key is open for. */
+static void touch(struct soft *s, const struct msg *q,
+		  const unsigned char *data, size_t len, struct soft_conn *c)
 {
-	struct soft_mr *m = mr_find(s, q->key);
+	struct soft_dest to = {q->pd, q->dest};
 	struct msg *r = &c->out.m;
 	uint64_t n = q->op == MSG_WRITE ? len : q->len;
 	_Atomic uint64_t *word;
-	uint64_t start, at;
+	uint64_t at;
 
-	r->status = -ENOTCONN;
-	if (!gate_open(s, q))
-		return;
 	r->status = -EACCES;
-	if (!m || m->pd->id != q->pd || (m->access & q->access) != q->access)
+	if (n > MSG_DATA ||
+	    !soft_key_open(s, &to, q->key, q->addr, n, q->access, &at))
 		return;
-	start = m->start;
-	if (n > MSG_DATA || n > m->mr.length || q->addr < start ||
-	    q->addr - start > m->mr.length - n)
-		return;
-	r->status = 0;
-	at = soft_mr_here(s, q->key, q->addr);
 	word = soft_ptr(at);
 	/* What is registered may have been unmapped since: an error, no
 	 * signal. */
@@ -372,6 +364,25 @@ static void serve_memory(struct soft *s, const struct msg *q,
 		r->a = atomic_fetch_add(word, q->a);
 		break;
 	}
+}
+
+static void serve_memory(struct soft *s, const struct msg *q,
+			 const unsigned char *data, size_t len,
+			 struct soft_conn *c)
+{
+	const struct soft_mr *m = s->mrs[q->key >> 16];
+	struct soft_qp *qp = q->dest ? qp_find(s, q->dest) : NULL;
+
+	c->out.m.status = -ENOTCONN;
+	if (!gate_open(s, q))
+		return;
+	/* LOCAL_INV on this QP does not wait for what we do for its peer: it
+	 * comes before or after it (mw.c). */
+	if (m && m->window && qp)
+		soft_qp_hold(qp);
+	touch(s, q, data, len, c);
+	if (m && m->window && qp)
+		soft_qp_release(qp);
 }
 
 static bool serve(struct soft *s, struct soft_conn *c, const struct msg_buf *b,

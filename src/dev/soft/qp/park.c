@@ -14,6 +14,7 @@
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/link/link.h"
+#include "dev/soft/mw.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/states.h"
 
@@ -63,6 +64,7 @@ bool soft_park_retries(const struct soft_qp *q)
 
 	/* A DC target does not know which senders wait for its receives. */
 	return q->ring_lost || w->park == SOFT_PARK_XLAT ||
+	       w->park == SOFT_PARK_INV ||
 	       (w->park == SOFT_PARK_RNR && q->dc) ||
 	       (w->park == SOFT_PARK_FAR && w->sent_no);
 }
@@ -79,7 +81,8 @@ static void note_asks(struct soft_qp *q)
 {
 	bool asks = q->parked && !q->harsh &&
 		    (q->parked->park == SOFT_PARK_XLAT ||
-		     q->parked->park == SOFT_PARK_FAR);
+		     q->parked->park == SOFT_PARK_FAR ||
+		     q->parked->park == SOFT_PARK_INV);
 
 	if (asks == q->asks)
 		return;
@@ -113,6 +116,7 @@ static struct soft_wqe *wqe_new(struct soft_qp *q, const struct ibv_send_wr *wr)
 	if (!w)
 		return NULL;
 	w->wr = *wr;
+	soft_mw_keep(&w->wr);
 	w->wr.next = NULL;
 	w->wr.sg_list = w->sge;
 	data = (char *)w->sge + sges;
@@ -274,7 +278,8 @@ void soft_flush_parked(struct soft_qp *q)
 		soft_harsh_hush(q);
 	while (q->parked) {
 		w = head_take(q);
-		soft_complete(q, &w->wr, w->pos, IBV_WC_WR_FLUSH_ERR);
+		soft_complete(q, &w->wr, w->pos,
+			      soft_mw_flush(q, &w->wr, w->pos));
 		env_free(q->s->env, w);
 	}
 }

@@ -5,6 +5,7 @@
  */
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/link/state.h"
+#include "dev/soft/mw.h"
 #include "dev/soft/ud/ud.h"
 
 #include "base/fence.h"
@@ -211,6 +212,29 @@ static void qp_base_init(struct soft *s, struct soft_qp *q, struct ibv_pd *pd,
 	pthread_cond_init(&qp->cond, NULL);
 }
 
+#define OP(op) (1u << IBV_WR_##op)
+#define OPS_UD (OP(SEND) | OP(SEND_WITH_IMM))
+#define OPS_DC                                                               \
+	(OPS_UD | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(RDMA_READ) | \
+	 OP(ATOMIC_CMP_AND_SWP) | OP(ATOMIC_FETCH_AND_ADD))
+#define OPS_UC                                                               \
+	(OPS_UD | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(LOCAL_INV) | \
+	 OP(BIND_MW))
+
+static uint32_t ops_of(enum ibv_qp_type type)
+{
+	switch (type) {
+	case IBV_QPT_RC:
+		return OPS_DC | OPS_UC | OP(SEND_WITH_INV);
+	case IBV_QPT_UC:
+		return OPS_UC;
+	case IBV_QPT_UD:
+		return OPS_UD;
+	default:
+		return OPS_DC;
+	}
+}
+
 /* What its transport has more. */
 static int kind_new(struct soft_qp *q)
 {
@@ -254,8 +278,7 @@ int soft_qp_make(struct soft *s, struct ibv_pd *pd,
 	q->sig_all = attr->sq_sig_all;
 	q->unreliable =
 		attr->qp_type == IBV_QPT_UC || attr->qp_type == IBV_QPT_UD;
-	q->op_max = q->unreliable ? IBV_WR_SEND_WITH_IMM
-				  : IBV_WR_ATOMIC_FETCH_AND_ADD;
+	q->ops = ops_of(attr->qp_type);
 	q->far_bell = -1;
 	q->parked_end = &q->parked;
 	locks_init(q);
@@ -328,6 +351,7 @@ static void qp_unplace(struct soft *s, struct soft_qp *q, bool keep_area)
 		q->srq->given_up |= keep_area;
 		q->srq->qps--;
 	}
+	soft_mw_leave(s, q);
 	soft_cq_detach(scq, rcq, q);
 	cq_use(scq, q, true, -1);
 	cq_use(rcq, q, false, -1);
@@ -396,6 +420,7 @@ int soft_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 	pthread_mutex_destroy(&qp->mutex);
 	pthread_cond_destroy(&qp->cond);
 	soft_wrs_free(q);
+	soft_mw_wait_free(q);
 	kind_free(q);
 	env_free(s->env, q->rq_wr_id);
 	env_free(s->env, q);

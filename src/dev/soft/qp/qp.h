@@ -24,6 +24,13 @@
 /* The user serialises its calls, so the QP's locks are biased. */
 #define SOFT_SERIALISED ((unsigned)(DEV_QP_SINGLE_THREADED | DEV_QP_SERIAL))
 
+/* READs and atomics: they write the requester's memory. */
+static inline bool soft_is_answered(const struct ibv_send_wr *wr)
+{
+	return (unsigned)wr->opcode - IBV_WR_RDMA_READ <=
+	       IBV_WR_ATOMIC_FETCH_AND_ADD - IBV_WR_RDMA_READ;
+}
+
 /* What a QP knows of one rkey: checked once, valid while *live == life. */
 struct soft_xlat {
 	uint32_t key;
@@ -42,6 +49,7 @@ enum soft_park {
 	SOFT_PARK_ROUTE,  /* the peer's QP is not there, or not for us, yet */
 	SOFT_PARK_XLAT,	  /* a file is being fetched */
 	SOFT_PARK_FAR,	  /* the peer's control thread works for us */
+	SOFT_PARK_INV,	  /* others are inside the window that it invalidates */
 	SOFT_PARK_GONE,	  /* harsh: the peer's QP will not come any more */
 	SOFT_PARK_QUEUED, /* behind one of the above */
 };
@@ -100,7 +108,7 @@ struct soft_qp {
 	uint32_t inline_max;
 	bool sig_all;
 	bool unreliable;  /* UC, UD: failures at the peer are not reported */
-	uint32_t op_max;  /* highest enum ibv_wr_opcode */
+	uint32_t ops;	  /* a bit for each enum ibv_wr_opcode that it takes */
 	bool direct;	  /* RTS, connected, nothing parked */
 	bool held;	  /* by the control path: soft_qp_hold() */
 	bool shut;	  /* the send CQ, by us: soft_park_shut() */
@@ -144,7 +152,8 @@ struct soft_qp {
 			    * yet */
 	bool ring_lost;	   /* perhaps: the barrier was refused */
 	bool asks;	   /* counted in soft.asking_qps */
-	struct soft_harsh_qp *harsh; /* NULL: not in harsh mode */
+	struct soft_mw_wait *mw_wait; /* NULL: no invalidation waits: mw.c */
+	struct soft_harsh_qp *harsh;  /* NULL: not in harsh mode */
 	/* harsh mode only looks whether this would be refused; else NULL */
 	struct soft_wqe *look;
 	bool early; /* pieces before their turn: a refusal does not break the
@@ -269,11 +278,14 @@ void soft_scatter8(const struct ibv_send_wr *wr, uint64_t old);
 struct msg;
 void soft_far_answer(struct soft_qp *q, const struct msg *m,
 		     const unsigned char *data, size_t len);
+/* SEND_WITH_INV: the key of a window of the peer; as soft_mw_shut(). */
+bool soft_far_shut(struct soft_qp *q, uint32_t key);
 struct soft_xlat *soft_xlat_fill(struct soft_qp *q, uint32_t key, int *why);
-/* What is behind a key of p, in pd: 0; -EACCES; -EAGAIN: its file was asked
+/* What is behind a key of p, for to: 0; -EACCES; -EAGAIN: its file was asked
  * for, and the answer comes to qpn. */
-int soft_xlat_load(struct soft_peer *p, uint32_t pd, struct soft_xlat *x,
-		   uint32_t key, uint32_t qpn, _Atomic uint32_t *asked);
+int soft_xlat_load(struct soft_peer *p, const struct soft_dest *to,
+		   struct soft_xlat *x, uint32_t key, uint32_t qpn,
+		   _Atomic uint32_t *asked);
 int soft_park(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos,
 	      int why);
 /* Runs what is parked as far as it goes; q->lock held. */

@@ -79,7 +79,9 @@ void soft_reap_fill(const struct shm_slot *slot, uint32_t len,
 
 	e->opcode = flags & SHM_SLOT_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM
 					   : IBV_WC_RECV;
-	e->flags = flags & SHM_SLOT_IMM ? IBV_WC_WITH_IMM : 0;
+	e->flags = flags & SHM_SLOT_IMM	  ? IBV_WC_WITH_IMM
+		   : flags & SHM_SLOT_INV ? IBV_WC_WITH_INV
+					  : 0;
 	e->sl = 0;
 	e->byte_len = shm_once(slot->byte_len);
 	e->imm = shm_once(slot->imm);

@@ -9,6 +9,7 @@
 #include "dev/soft/dc/dc.h"
 #include "dev/soft/link/link.h"
 #include "dev/soft/exec/known.h"
+#include "dev/soft/mw.h"
 #include "dev/soft/ud/ud.h"
 #include "dev/soft/qp/wr.h"
 #include "dev/states.h"
@@ -34,7 +35,7 @@ static inline uint32_t wr_len(const struct ibv_send_wr *wr)
 /* READs and atomics say how much they brought; of the others it is known. */
 static inline uint32_t wc_len(const struct ibv_send_wr *wr)
 {
-	return wr->opcode >= IBV_WR_RDMA_READ ? wr_len(wr) : 0;
+	return soft_is_answered(wr) ? wr_len(wr) : 0;
 }
 
 void soft_complete(struct soft_qp *q, const struct ibv_send_wr *wr,
@@ -106,14 +107,16 @@ static __attribute__((noinline)) void complete_ok(struct soft_qp *q,
 static inline bool wr_valid(const struct soft_qp *q,
 			    const struct ibv_send_wr *wr)
 {
-	if (unlikely((unsigned)wr->opcode > q->op_max))
+	if (unlikely((unsigned)wr->opcode > IBV_WR_SEND_WITH_INV ||
+		     !(q->ops >> wr->opcode & 1)))
 		return false;
 	if ((uint32_t)wr->num_sge > q->sge_max) /* negative too */
 		return false;
+	if (unlikely(wr->opcode >= IBV_WR_LOCAL_INV) && !soft_mw_valid(q, wr))
+		return false;
 	if (likely(!(wr->send_flags & IBV_SEND_INLINE)))
 		return true;
-	return wr->opcode <= IBV_WR_SEND_WITH_IMM &&
-	       wr_len(wr) <= q->inline_max;
+	return !soft_is_answered(wr) && wr_len(wr) <= q->inline_max;
 }
 
 static int dc_exec(struct soft_qp *q, const struct ibv_send_wr *wr)

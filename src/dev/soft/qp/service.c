@@ -6,11 +6,13 @@
  */
 #include "base/fence.h"
 #include "dev/soft/dc/dc.h"
+#include "dev/soft/mw.h"
 #include "dev/soft/ud/ud.h"
 #include "env/membarrier.h"
 
 #define QUIESCE_RETRY_NS 1000000ull
 #define PARK_RETRY_NS 20000000ull
+#define INV_RETRY_NS 1000000ull
 
 _Static_assert(PARK_RETRY_NS >= MEMBARRIER_WAIT_NS, "a lost ring is there");
 
@@ -102,6 +104,7 @@ static void service_locked(struct soft_qp *q)
 {
 	enum ibv_qp_state st = soft_qp_state(q);
 
+	soft_mw_look(q);
 	if (connected(q)) {
 		take_met(q);
 		take_fault(q);
@@ -179,6 +182,8 @@ static bool tries_again(struct soft_qp *q, uint64_t now, uint64_t *due)
 	q->ring_lost = false; /* it is not any more */
 	if (q->parked->park == SOFT_PARK_RNR)
 		pause = soft_park_rnr_ns(q);
+	if (q->parked->park == SOFT_PARK_INV)
+		pause = INV_RETRY_NS;
 	q->retry_ns = *due = now + pause;
 	return true;
 }
@@ -193,6 +198,7 @@ static uint64_t qp_timer(struct soft_qp *q, uint64_t now)
 		/* Once more: a ring may be on its way, or a request or its
 		 * answer was lost. */
 		atomic_store(&q->asked_for, 0);
+		soft_mw_look(q);
 		soft_progress(q);
 		if (q->parked && q->parked->deadline_ns <= now)
 			soft_park_expire(q);

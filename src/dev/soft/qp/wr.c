@@ -149,6 +149,36 @@ static void add_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op,
 	wr->wr.atomic.swap = b;
 }
 
+static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
+		       const struct ibv_mw_bind_info *info)
+{
+	struct ibv_send_wr *wr = add(ex, IBV_WR_BIND_MW);
+
+	if (!wr)
+		return;
+	wr->bind_mw.mw = mw;
+	wr->bind_mw.rkey = rkey;
+	wr->bind_mw.bind_info = *info;
+}
+
+static void add_inv(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey)
+{
+	struct ibv_send_wr *wr = add(ex, op);
+
+	if (wr)
+		wr->invalidate_rkey = rkey;
+}
+
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
+{
+	add_inv(ex, IBV_WR_LOCAL_INV, rkey);
+}
+
+static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey)
+{
+	add_inv(ex, IBV_WR_SEND_WITH_INV, rkey);
+}
+
 static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey,
 			      uint64_t addr, uint64_t compare, uint64_t swap)
 {
@@ -262,13 +292,14 @@ static int wr_complete(struct ibv_qp_ex *ex)
 }
 
 #define OPS_UD (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
-#define OPS_UC                                \
-	(OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE | \
-	 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
+#define OPS_UC                                                           \
+	(OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE |                            \
+	 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV | \
+	 IBV_QP_EX_WITH_BIND_MW)
 #define OPS_RC                               \
 	(OPS_UC | IBV_QP_EX_WITH_RDMA_READ | \
 	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV)
 
 static uint64_t ops_of(enum ibv_qp_type type)
 {
@@ -310,6 +341,12 @@ static void table_fill(struct ibv_qp_ex *x, uint64_t ops, bool ud)
 		x->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	if (ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 		x->wr_atomic_fetch_add = wr_atomic_fetch_add;
+	if (ops & IBV_QP_EX_WITH_BIND_MW)
+		x->wr_bind_mw = wr_bind_mw;
+	if (ops & IBV_QP_EX_WITH_LOCAL_INV)
+		x->wr_local_inv = wr_local_inv;
+	if (ops & IBV_QP_EX_WITH_SEND_WITH_INV)
+		x->wr_send_inv = wr_send_inv;
 }
 
 int soft_wrs_check(enum ibv_qp_type type, uint64_t ops)

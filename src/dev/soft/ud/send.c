@@ -128,12 +128,14 @@ static struct soft_xlat *xlat(struct soft_qp *q, struct ud_dest *d,
 			      uint32_t key, int *why)
 {
 	struct soft_xlat *x = &d->xlat[(key >> 16) % UD_XLATS];
+	struct soft_dest to = {0, 0};
 
 	if (likely(x->key == key && x->live &&
 		   atomic_load_explicit(x->live, memory_order_relaxed) ==
 			   x->life))
 		return x;
-	*why = soft_xlat_load(d->peer, d->pd, x, key, q->ex.qp_base.qp_num,
+	to.pd = d->pd;
+	*why = soft_xlat_load(d->peer, &to, x, key, q->ex.qp_base.qp_num,
 			      &d->asked_for);
 	return *why ? NULL : x;
 }

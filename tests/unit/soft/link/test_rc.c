@@ -839,6 +839,60 @@ static struct world *uc_new(void)
 	return w;
 }
 
+/* A request of this end alone: when all before it is over, and before all behind
+ * it; it takes no PSN, and is tried again. */
+static void test_local(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0];
+
+	a->not_yet = 2;
+	end_post(a, IBV_WR_RDMA_WRITE, 3000);
+	end_post(a, IBV_WR_RDMA_READ, 3000);
+	end_post(a, IBV_WR_LOCAL_INV, 0);
+	end_post(a, IBV_WR_RDMA_WRITE, 1000);
+	end_post(a, IBV_WR_BIND_MW, 0);
+	world_settle(w);
+	assert_int_equal(a->over, 5);
+	assert_int_equal(a->not_yet, 0);
+	assert_int_equal(a->packets, 5);
+	assert_true(w->now >= 2 * RC_LOCAL_NS);
+	assert_int_equal(a->rc->retries, 0);
+	assert_true(rc_deadline(a->rc) == RC_NEVER);
+	/* not in SQD */
+	rc_pause(a->rc, true);
+	end_post(a, IBV_WR_BIND_MW, 0);
+	world_settle(w);
+	assert_int_equal(a->over, 5);
+	rc_pause(a->rc, false);
+	a->fail_local = IBV_WC_MW_BIND_ERR;
+	end_post(a, IBV_WR_SEND, 8);
+	world_settle(w);
+	assert_int_equal(a->over, 7);
+	assert_int_equal(a->req[5].status, IBV_WC_MW_BIND_ERR);
+	assert_int_equal(a->req[6].status, IBV_WC_WR_FLUSH_ERR);
+	world_free(w);
+}
+
+/* Once for a message, whatever the wire does; a key that is none breaks both. */
+static void test_invalidate(void **state)
+{
+	struct world *w = plain_new(1024);
+	struct end *a = w->ends[0], *b = w->ends[1];
+
+	end_post(a, IBV_WR_SEND_WITH_INV, 3000);
+	world_settle(w);
+	assert_int_equal(a->over, 1);
+	assert_int_equal(a->packets, 3);
+	assert_int_equal(b->invalidated, 1);
+	b->key_gone = b->plain = true;
+	end_post(a, IBV_WR_SEND_WITH_INV, 10);
+	world_settle(w);
+	assert_int_equal(a->req[1].status, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(b->broken, 1 + RC_RECEIVE);
+	world_free(w);
+}
+
 /* UC: no answers, no window, no timer; over when it was sent. */
 static void test_uc(void **state)
 {
@@ -1182,6 +1236,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_outage),
 		cmocka_unit_test(test_outage_for_good),
+		cmocka_unit_test(test_local),
+		cmocka_unit_test(test_invalidate),
 		cmocka_unit_test(test_uc),
 		cmocka_unit_test(test_uc_gap),
 		cmocka_unit_test(test_uc_refused),

@@ -152,6 +152,7 @@ static int op_scatter(void *o, const struct rc_wqe *w, uint32_t at,
 static bool is_message(const struct rc_wqe *w)
 {
 	return w->op == IBV_WR_SEND || w->op == IBV_WR_SEND_WITH_IMM ||
+	       w->op == IBV_WR_SEND_WITH_INV ||
 	       w->op == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
@@ -188,6 +189,27 @@ static void done_check(struct end *e, struct request *r)
 	}
 	if (is_message(&r->w))
 		assert_true(e->peer->expect > r->n);
+}
+
+static int op_carry_out(void *o, const struct rc_wqe *w)
+{
+	struct end *e = o;
+	const struct request *r = req_of((struct rc_wqe *)(void *)(uintptr_t)w);
+
+	/* all before it is over, nothing behind it has begun */
+	assert_int_equal(e->over, r->n);
+	assert_int_equal(e->rc->rq.una, e->rc->rq.next);
+	if (e->not_yet)
+		return e->not_yet--, -1;
+	return e->fail_local;
+}
+
+static bool op_invalidate(void *o, uint32_t rkey)
+{
+	struct end *e = o;
+
+	e->invalidated++;
+	return rkey == MEM_KEY && !e->key_gone;
 }
 
 static void op_done(void *o, struct rc_wqe *w, int status)
@@ -254,7 +276,9 @@ static void op_recv_end(void *o, int status, uint32_t len,
 	assert_true(e->expect < e->peer->posted);
 	r = &e->peer->req[e->expect];
 	assert_int_equal(len, r->w.len);
-	if (r->w.op != IBV_WR_SEND)
+	if (r->w.op == IBV_WR_SEND_WITH_INV)
+		assert_int_equal(last->rkey, MEM_KEY);
+	else if (r->w.op != IBV_WR_SEND)
 		assert_int_equal(last->imm, r->w.imm);
 	assert_int_equal(last->solicited, r->w.solicited);
 	if (r->w.op != IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -330,11 +354,13 @@ static const struct rc_ops ops = {
 	.local = op_local,
 	.gather = op_gather,
 	.scatter = op_scatter,
+	.carry_out = op_carry_out,
 	.done = op_done,
 	.recv_begin = op_recv_begin,
 	.recv_put = op_recv_put,
 	.recv_end = op_recv_end,
 	.check = op_check,
+	.invalidate = op_invalidate,
 	.write = op_write,
 	.read = op_read,
 	.atomic = op_atomic,
@@ -432,11 +458,12 @@ void end_post_random(struct end *e)
 	static const enum ibv_wr_opcode all[] = {
 		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
 		IBV_WR_SEND,	   IBV_WR_SEND_WITH_IMM,
-		IBV_WR_RDMA_READ,  IBV_WR_ATOMIC_FETCH_AND_ADD};
+		IBV_WR_RDMA_READ,  IBV_WR_ATOMIC_FETCH_AND_ADD,
+		IBV_WR_BIND_MW,	   IBV_WR_SEND_WITH_INV};
 	struct world *w = e->w;
 	uint32_t len = world_random(w, 3) ? (uint32_t)world_random(w, SLOT + 1)
 					  : (uint32_t)world_random(w, 9);
-	struct request *r = end_post(e, all[world_random(w, 6)], len);
+	struct request *r = end_post(e, all[world_random(w, 8)], len);
 
 	r->w.fenced = world_random(w, 4) == 0;
 	r->w.solicited = r->w.op != IBV_WR_RDMA_WRITE && is_message(&r->w) &&

@@ -74,6 +74,8 @@ struct end {
 	bool met;
 	/* knobs of single tests */
 	int fail_local;
+	unsigned not_yet; /* so often a request of this end alone waits */
+	unsigned invalidated;
 	bool no_room, plain, key_gone;
 	/* above so many bytes a message goes by a second connection; 0: none */
 	uint32_t bulk;
