@@ -6,7 +6,8 @@
  */
 #include "ud_rig.h"
 
-#include "dev/soft/qp/qp.h"
+#include "dev/soft/dc/dc.h"
+#include "env/membarrier.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,6 +16,10 @@
 #include <unistd.h>
 
 #define LEN 65536u
+#ifndef MW_FEW
+#define MW_FEW 0 /* 1: each invalidation takes 20 ms */
+#endif
+#define ROUNDS (MW_FEW ? 1 : 4)
 #define BIND (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
 #define ALL                                                 \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
@@ -196,7 +201,9 @@ static void operations(void)
 	assert_memory_equal(a.buf, b.buf + 8192, 4096);
 	memset(b.buf + 8192, 0, 8);
 	reach_off(IBV_WR_ATOMIC_FETCH_AND_ADD, 8192, 8, IBV_WC_SUCCESS);
-	memcpy(&word, b.buf + 8192, 8);
+	/* atomic: on the link it is b's control thread that has written it */
+	word = __atomic_load_n((uint64_t *)(void *)(b.buf + 8192),
+			       __ATOMIC_ACQUIRE);
 	assert_int_equal(word, 5);
 }
 
@@ -779,6 +786,21 @@ static void test_inside(void **state)
 	end();
 }
 
+/* Without membarrier(2) a peer may be inside that does not show yet: the owner
+ * waits until it would. */
+static void test_fence(void **state)
+{
+	uint64_t from;
+
+	begin(IBV_MW_TYPE_2);
+	bind2(0, LEN, ALL);
+	from = rig_now_ns();
+	local_inv(IBV_WC_SUCCESS);
+	if (MW_FEW)
+		assert_true(rig_now_ns() - from >= MEMBARRIER_WAIT_NS);
+	end();
+}
+
 /* Anybody may be inside a window of type 1: here the peer of another QP than the
  * one that binds. */
 static void test_inside_1(void **state)
@@ -798,6 +820,74 @@ static void test_inside_1(void **state)
 	soft_hazard_off(soft_qp_of(a.qp));
 	rig_expect(&b, 7, IBV_WC_SUCCESS);
 	assert_int_equal(b.dev->ops->destroy_qp(b.dev, other), 0);
+	end();
+}
+
+/* Or a sender of a DC target. */
+static void test_inside_dc(void **state)
+{
+	struct ibv_srq_init_attr sa = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_srq *srq;
+	struct ibv_qp *dct;
+	struct dc_inside *in;
+
+	begin(IBV_MW_TYPE_1);
+	assert_int_equal(b.dev->ops->create_srq(b.dev, b.pd, &sa, &srq), 0);
+	assert_int_equal(b.dev->ops->create_dct(b.dev, b.pd, b.cq, srq, 1,
+						RIG_ACCESS, NULL, &dct),
+			 0);
+	bind1(0, LEN, ALL);
+	in = &soft_of_dev(b.dev)->inside[DC_INSIDE_MAX - 1];
+	atomic_store(&in->hazard, 1);
+	assert_int_equal(post_bind1(b.qp, 0, 0, 0), 0);
+	nap(50);
+	assert_true(rig_quiet(&b));
+	atomic_store(&in->hazard, 3);
+	rig_expect(&b, 7, IBV_WC_SUCCESS);
+	atomic_store(&in->hazard, 4);
+	assert_int_equal(b.dev->ops->destroy_qp(b.dev, dct), 0);
+	assert_int_equal(b.dev->ops->destroy_srq(b.dev, srq), 0);
+	end();
+}
+
+static int reset(struct rig_end *e)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	return e->dev->ops->modify_qp(e->dev, e->qp, &attr, IBV_QP_STATE);
+}
+
+static void again(struct rig_end *e)
+{
+	assert_int_equal(reset(e), 0);
+	assert_int_equal(dev_qp_init(e->dev, e->qp, RIG_ACCESS), 0);
+}
+
+/* What waited is forgotten at RESET, though another request then has its place
+ * in the queue. */
+static void test_reset(void **state)
+{
+	struct rig_addr to_a, to_b;
+
+	begin(IBV_MW_TYPE_2);
+	bind2(0, LEN, ALL);
+	soft_hazard_on(soft_qp_of(a.qp));
+	assert_int_equal(post_inv(b.qp, IBV_WR_LOCAL_INV, mw->rkey), 0);
+	assert_int_equal(reset(&b), -EBUSY); /* it waits as well */
+	soft_hazard_off(soft_qp_of(a.qp));
+	again(&b);
+	again(&a);
+	rig_addr(&a, &to_a);
+	rig_addr(&b, &to_b);
+	rig_connect(&a, &to_b);
+	rig_connect(&b, &to_a);
+	bind2(0, LEN, ALL);
+	soft_hazard_on(soft_qp_of(a.qp));
+	assert_int_equal(post_inv(b.qp, IBV_WR_LOCAL_INV, mw->rkey), 0);
+	nap(50);
+	assert_true(rig_quiet(&b));
+	soft_hazard_off(soft_qp_of(a.qp));
+	rig_expect(&b, 7, IBV_WC_SUCCESS);
 	end();
 }
 
@@ -931,11 +1021,16 @@ static void test_hammer(void **state)
 {
 	struct rig_opts o = {.plain = how && !strcmp(how, "plain")};
 
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < ROUNDS; i++)
 		for (int by = 0; by < BYS; by++)
 			hammered((enum ended_by)by, &o);
 }
 
+#define INSIDE                                                         \
+	EACH(test_fence, NULL), EACH(test_inside, NULL),               \
+		EACH(test_inside_1, NULL), EACH(test_inside_dc, NULL), \
+		EACH(test_stopped, NULL), EACH(test_reset, NULL),      \
+		EACH(test_hammer, NULL)
 #define EACH(f, m) cmocka_unit_test_prestate_setup_teardown(f, up, NULL, m)
 #define MODE(m)                                                              \
 	EACH(test_type2, m), EACH(test_type1, m), EACH(test_zero_based, m),  \
@@ -948,13 +1043,16 @@ static void test_hammer(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
+	const struct CMUnitTest few[] = {
+		EACH(test_type2, NULL),
+		EACH(test_type1, NULL),
+		EACH(test_send_with_inv, NULL),
+		INSIDE,
+	};
+	const struct CMUnitTest all[] = {
 		MODE(NULL),
 		EACH(test_uc, NULL),
-		EACH(test_inside, NULL),
-		EACH(test_inside_1, NULL),
-		EACH(test_stopped, NULL),
-		EACH(test_hammer, NULL),
+		INSIDE,
 		MODE("plain"),
 		EACH(test_hammer, "plain"),
 		MODE("harsh"),
@@ -962,5 +1060,7 @@ int main(void)
 		MODE("udp"),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	if (MW_FEW)
+		return cmocka_run_group_tests(few, NULL, NULL);
+	return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -282,6 +282,7 @@ void soft_flush_parked(struct soft_qp *q)
 			      soft_mw_flush(q, &w->wr, w->pos));
 		env_free(q->s->env, w);
 	}
+	soft_mw_wait_free(q);
 }
 
 void soft_drop_parked(struct soft_qp *q)
@@ -292,4 +293,6 @@ void soft_drop_parked(struct soft_qp *q)
 		soft_harsh_hush(q);
 	while (q->parked)
 		env_free(q->s->env, head_take(q));
+	/* Its place in the queue may come again. */
+	soft_mw_wait_free(q);
 }

@@ -245,7 +245,8 @@ uint64_t soft_qps_timers(struct soft *s, uint64_t now)
 static void uc_bereft(struct soft_qp *q)
 {
 	q->gate_ok = 0; /* the next one looks, and finds nobody */
-	while (q->parked && soft_qp_state(q) == IBV_QPS_RTS)
+	while (q->parked && q->parked->park != SOFT_PARK_INV &&
+	       soft_qp_state(q) == IBV_QPS_RTS)
 		soft_park_expire_as(q, IBV_WC_SUCCESS);
 }
 
@@ -257,7 +258,9 @@ static void rc_bereft(struct soft_qp *q)
 	bool notice = q->s->dev.caps.death_notice;
 
 	q->gate_ok = 0; /* the next one looks, and finds nobody */
-	if (q->parked)
+	soft_mw_look(q);
+	/* an invalidation that waits for it may be over now */
+	if (q->parked && q->parked->park != SOFT_PARK_INV)
 		soft_park_expire_as(q, IBV_WC_RETRY_EXC_ERR);
 	if (notice && soft_qp_state(q) != IBV_QPS_ERR)
 		soft_qp_to_err(q);
