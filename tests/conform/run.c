@@ -49,7 +49,8 @@ static void send_of(struct run *r, const struct step *s, int k,
 {
 	const struct wr *w = &s->wr[k];
 	struct lane *far = &r->w->node[!s->side].lane[s->pair];
-	uint32_t rkey = far->mr[w->to.mr]->rkey ^ (w->to.bad ? 0x00ffff00u : 0);
+	uint32_t rkey =
+		lane_rkey(far, w->to.mr) ^ (w->to.bad ? 0x00ffff00u : 0);
 	uint64_t addr = (uintptr_t)far->mem + w->to.at;
 	int i;
 
@@ -255,13 +256,19 @@ static int do_mortal(struct run *r, const struct step *s)
 	struct ibv_mr *d = &l->dead;
 	int rc;
 
-	if (s->kind == STEP_REG)
-		return old == d ? lane_reg(n, s->pair, MR_MORTAL) : 0;
+	if (s->kind == STEP_REG && old != d)
+		return 0;
+	if (s->kind == STEP_REG) {
+		rc = lane_reg(n, s->pair, MR_MORTAL);
+		return rc ? rc : lane_show(r->w, s->side, s->pair, true);
+	}
 	if (old == d)
 		return 0;
 	d->lkey = old->lkey;
 	d->rkey = old->rkey;
-	rc = n->dev->ops->dereg_mr(n->dev, old);
+	rc = lane_show(r->w, s->side, s->pair, false);
+	if (!rc)
+		rc = n->dev->ops->dereg_mr(n->dev, old);
 	if (!rc)
 		l->mr[MR_MORTAL] = d;
 	return rc;

@@ -17,6 +17,7 @@ struct lane {
 	int fd;
 	struct ibv_mr *mr[MR_KINDS];
 	struct ibv_mr dead; /* the keys of MR_MORTAL when it is gone */
+	struct ibv_mw *mw;  /* by which peers reach MR_MORTAL, or NULL */
 };
 
 struct node {
@@ -77,6 +78,11 @@ void world_close(struct world *w);
 void world_begin(struct world *w, uint64_t seed);
 /* Registers one kind of a lane. */
 int lane_reg(struct node *n, int i, int kind);
+/* The peer's key of a lane's kind. */
+uint32_t lane_rkey(const struct lane *l, int kind);
+/* Opens MR_MORTAL to peers by the lane's window, or shuts it again; nothing where
+ * there is no window. 0 or a negative errno. */
+int lane_show(struct world *w, int side, int lane, bool open);
 /* Both ends have seen all that was sent before. 0 or a negative errno. */
 int world_sweep(struct world *w);
 /* Makes wr, a READ by side, one of a word that no program uses. */

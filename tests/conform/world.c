@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define PLAIN_LANE 1
+#define NO_WINDOW 2
 
 static void say(void *arg, enum env_log_level level, const char *msg)
 {
@@ -28,14 +29,24 @@ static bool is_plain(int lane)
 	return lane == PLAIN_LANE || lane == SRQ_PAIR + 1;
 }
 
+/* Where the device has memory windows, most lanes show MR_MORTAL by one: what is
+ * true of a region is then true of a window, and its end is an invalidation. */
+static bool has_window(const struct node *n, int lane)
+{
+	return !strcmp(n->dev->ops->kind, "soft") && lane != NO_WINDOW;
+}
+
 int lane_reg(struct node *n, int i, int kind)
 {
 	const struct mr_def *def = &mr_defs[kind];
 	struct lane *l = &n->lane[i];
+	int bind =
+		kind == MR_MORTAL && has_window(n, i) ? IBV_ACCESS_MW_BIND : 0;
 
 	return n->dev->ops->reg_mr(n->dev, def->foreign ? n->foreign : n->pd,
 				   l->mem + def->at, def->end - def->at,
-				   def->access, l->fd, def->at, &l->mr[kind]);
+				   def->access | bind, l->fd, def->at,
+				   &l->mr[kind]);
 }
 
 static int lane_open(struct node *n, int i)
@@ -68,6 +79,8 @@ static void lane_close(struct node *n, int i)
 	struct lane *l = &n->lane[i];
 	int k;
 
+	if (l->mw)
+		ibv_dealloc_mw(l->mw);
 	for (k = 0; k < MR_KINDS; k++)
 		if (l->mr[k] && l->mr[k] != &l->dead)
 			n->dev->ops->dereg_mr(n->dev, l->mr[k]);
@@ -197,12 +210,65 @@ void world_peek(struct world *w, int side, struct ibv_sge *g,
 	wr->wr.rdma.rkey = b->mr[!side]->rkey;
 }
 
+/* The next completion of the broom. */
+static int broom_wait(struct world *w, int side)
+{
+	struct ibv_wc wc;
+	int n;
+
+	while (!(n = ibv_poll_cq(w->broom.cq[side], 1, &wc)))
+		if (stage_env(side)) /* where time does not pass alone */
+			stage_sleep(1000);
+	return n < 0 || wc.status != IBV_WC_SUCCESS ? -EIO : 0;
+}
+
+uint32_t lane_rkey(const struct lane *l, int kind)
+{
+	return kind == MR_MORTAL && l->mw ? l->mw->rkey : l->mr[kind]->rkey;
+}
+
+int lane_show(struct world *w, int side, int lane, bool open)
+{
+	const struct mr_def *def = &mr_defs[MR_MORTAL];
+	struct lane *l = &w->node[side].lane[lane];
+	struct ibv_mw_bind b = {.send_flags = IBV_SEND_SIGNALED};
+	uint32_t key;
+	int rc;
+
+	if (!l->mw)
+		return 0;
+	key = l->mw->rkey;
+	if (open)
+		b.bind_info = (struct ibv_mw_bind_info){
+			l->mr[MR_MORTAL], (uintptr_t)l->mem + def->at,
+			def->end - def->at, (unsigned)def->access};
+	rc = -ibv_bind_mw(w->broom.qp[side], l->mw, &b);
+	if (!open) /* requests go on naming it */
+		l->mw->rkey = key;
+	return rc ? rc : broom_wait(w, side);
+}
+
+static int windows_open(struct world *w)
+{
+	int d, i, rc = 0;
+
+	for (d = 0; d < 2; d++)
+		for (i = 0; i < LANES && !rc; i++) {
+			if (!has_window(&w->node[d], i))
+				continue;
+			w->node[d].lane[i].mw =
+				ibv_alloc_mw(w->node[d].pd, IBV_MW_TYPE_1);
+			rc = w->node[d].lane[i].mw ? lane_show(w, d, i, true)
+						   : -errno;
+		}
+	return rc;
+}
+
 int world_sweep(struct world *w)
 {
 	struct broom *b = &w->broom;
 	struct ibv_send_wr *bad;
-	struct ibv_wc wc;
-	int d, n, rc;
+	int d, rc;
 
 	for (d = 0; d < 2; d++) {
 		struct ibv_sge g = {.addr = (uintptr_t)&b->word[d][1],
@@ -221,15 +287,9 @@ int world_sweep(struct world *w)
 			return -rc;
 	}
 	for (d = 0; d < 2; d++) {
-		for (;;) {
-			n = ibv_poll_cq(b->cq[d], 1, &wc);
-			if (n)
-				break;
-			if (stage_env(d)) /* where time does not pass alone */
-				stage_sleep(1000);
-		}
-		if (n < 0 || wc.status != IBV_WC_SUCCESS)
-			return -EIO;
+		rc = broom_wait(w, d);
+		if (rc)
+			return rc;
 	}
 	return 0;
 }
@@ -265,7 +325,8 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 	if (envs_open(w))
 		return -1;
 	if (node_open(&w->node[0], spec) || node_open(&w->node[1], spec2) ||
-	    broom_open(w, 0) || broom_open(w, 1) || broom_connect(w)) {
+	    broom_open(w, 0) || broom_open(w, 1) || broom_connect(w) ||
+	    windows_open(w)) {
 		fprintf(stderr, "conform: the world does not open\n");
 		world_close(w);
 		return -1;
