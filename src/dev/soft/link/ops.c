@@ -338,9 +338,12 @@ static uint64_t op_atomic(void *o, uint64_t va, bool swaps, uint64_t compare,
 {
 	_Atomic uint64_t *word = moved(o, va);
 
+	dma_begin();
 	if (!swaps)
-		return atomic_fetch_add(word, swap_add);
-	atomic_compare_exchange_strong(word, &compare, swap_add);
+		compare = atomic_fetch_add(word, swap_add);
+	else
+		atomic_compare_exchange_strong(word, &compare, swap_add);
+	dma_end();
 	return compare;
 }
 
