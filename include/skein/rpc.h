@@ -136,7 +136,8 @@ SKEIN_API int skein_rpc_call(struct skein_conn *conn, uint16_t id,
  * The call leaves at once while fewer than 4 calls of the thread are under way
  * on the connection (done() has not run), or another thread runs the engine.
  * Later ones of up to 256 bytes gather, and leave together: with the 16th,
- * before the thread's other calls, or when it reaps or cancels; at the latest
+ * before the thread's other calls of this file, or when it reaps or cancels
+ * (memory operations overtake them); at the latest
  * when a thread next runs the engine, in any way. A thread that turns to other
  * work calls skein_engine_progress() first, or uses skein_rpc_call_batch(). A
  * call's timeout begins when it leaves. Calls that a done() makes on the same

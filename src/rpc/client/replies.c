@@ -326,8 +326,8 @@ static int drop_gathered(struct rpc_thread *s)
 
 void rpc_gather_again(struct rpc_thread *s)
 {
-	/* Nothing is gathered, and its call is not posted: each has run or ended
-	 * before the record was swept. */
+	/* Nothing is gathered, and its call is not posted: see
+	 * rpc_thread_sweep(). */
 	s->gathers = s->gather->tuner.bound_ns ? RPC_BOUNDED : 0;
 }
 
@@ -357,6 +357,10 @@ int rpc_thread_sweep(struct rpc_thread *s)
 	/* Acquire pairs with the release in rpc_thread_left(): the owner that
 	 * reads false sees all that the ended thread did to the record. */
 	if (atomic_load_explicit(&s->swept, memory_order_acquire))
+		return 0;
+	/* What it gathered leaves in the next round. Until then the record is no
+	 * other thread's: its call would be posted twice. */
+	if (s->gather && s->gather->posted)
 		return 0;
 	rpc_thread_drop_shown(s);
 	moved = drop_gathered(s);
@@ -601,6 +605,9 @@ static void gather_run(struct engine_call *call)
 		a->rc = rpc_conn_of(s->rec->handle);
 		rpc_async_done(a, &res);
 	}
+	/* It waited for this call. Acquire as in rpc_async_done(). */
+	if (atomic_load_explicit(&s->orphan, memory_order_acquire))
+		rpc_thread_sweep(s);
 }
 
 void rpc_thread_send_gathered(struct rpc_thread *s)
@@ -687,7 +694,7 @@ static void outside_grew(struct rpc_thread *s, unsigned n)
 static int gather(struct skein_conn *conn, struct rpc_thread *s,
 		  struct rpc_client_req *r)
 {
-	bool bounded = s->gathers & RPC_BOUNDED, again, full;
+	bool bounded = s->gathers & RPC_BOUNDED, again, full, held;
 	struct rpc_gather *g = s->gather;
 	unsigned n;
 	int err = 0;
@@ -697,14 +704,19 @@ static int gather(struct skein_conn *conn, struct rpc_thread *s,
 	if (r->len > COMBINER_INLINE)
 		return gather_long(s, r);
 	gather_enter(s);
-	/* The owner has sent them all. */
+	/* The owner may have left some to itself since: it may move them to
+	 * another lane, and this call must not overtake them. */
+	held = conn_thread_held(s->rec);
+	/* Or it has sent them all. */
 	again = s->gathers == RPC_POSTED && !g->posted;
 	full = g->n == COMBINER_BOUND ||
 	       (bounded && g->len + r->len > RPC_BATCH_LEN);
-	if (!again && !full)
+	if (!held && !again && !full)
 		err = gather_add(s, r);
 	n = g->n;
 	gather_leave(s);
+	if (held)
+		return -EAGAIN;
 	if (full)
 		send_gathered(s);
 	if (again || full)

@@ -186,6 +186,44 @@ static void test_two_threads(void **state)
 	end();
 }
 
+static void *gathers_and_ends(void *arg)
+{
+	struct tally *t = arg;
+
+	for (unsigned i = 0; i < RPC_GATHER_FROM + 3; i++)
+		call(t);
+	return NULL;
+}
+
+/* A thread gathers and ends behind the closures of a round, whose poll() then
+ * meets its record. It stays the thread's until the calls have left: another
+ * thread's closure would be the one that is posted. */
+static void test_ends(void **state)
+{
+	struct tally t = {0};
+	struct rpc_thread *s = NULL;
+	pthread_t th;
+
+	begin();
+	assert_int_equal(pthread_create(&th, NULL, gathers_and_ends, &t), 0);
+	pthread_join(th, NULL);
+	for (unsigned i = 0; i < conn_threads(conn); i++) {
+		s = rpc_thread_of(conn_thread_at(conn, i));
+		if (s && s->gather && s->gather->n)
+			break;
+	}
+	assert_true(s && s->gather && s->gather->n == 3);
+	assert_int_equal(rpc_thread_sweep(s), 0);
+	assert_false(atomic_load(&s->swept));
+	assert_int_equal(pthread_create(&th, NULL, gathers_and_ends, &t), 0);
+	pthread_join(th, NULL);
+	while (t.done < t.made)
+		skein_ctx_progress(ctx);
+	assert_int_equal(t.ok, 2 * (RPC_GATHER_FROM + 3));
+	assert_true(atomic_load(&s->swept));
+	end();
+}
+
 /* A child of fork() has what the parent gathered, and sends none of it. */
 static void test_forked(void **state)
 {
@@ -219,6 +257,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_inside),
 		cmocka_unit_test(test_two_threads),
+		cmocka_unit_test(test_ends),
 		cmocka_unit_test(test_forked),
 	};
 
