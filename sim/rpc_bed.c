@@ -288,7 +288,19 @@ static void fill_whole(struct caller *c)
 		failed(c->bed, rc ? rc : -EAGAIN);
 }
 
-/* As many as may be outstanding. Each leaves at once, as FLOCK's do. */
+/* Leaves at once, as FLOCK's calls do; with a latency bound in a batch. */
+static int begin_one(struct caller *c, const struct skein_rpc_entry *e)
+{
+	unsigned begun;
+
+	if (c->bed->conf->tuned)
+		return skein_rpc_call_async(conn_of(c), e->id, e->req,
+					    e->req_len, e->resp_max,
+					    e->timeout_ns, e->done, e->arg);
+	return skein_rpc_call_batch(conn_of(c), e, 1, &begun);
+}
+
+/* As many as may be outstanding. */
 static void fill(struct caller *c)
 {
 	struct bed *bed = c->bed;
@@ -297,12 +309,11 @@ static void fill(struct caller *c)
 	for (unsigned i = 0; i < bed->conf->window && !rc; i++) {
 		struct slot *slot = &c->slots[i];
 		struct skein_rpc_entry e;
-		unsigned begun;
 
 		if (slot->begun)
 			continue;
 		e = call_of(c, slot);
-		rc = skein_rpc_call_batch(conn_of(c), &e, 1, &begun);
+		rc = begin_one(c, &e);
 		if (rc)
 			slot->begun = 0;
 		else

@@ -195,8 +195,8 @@ static void *gathers_and_ends(void *arg)
 	return NULL;
 }
 
-/* A thread gathers and ends behind the closures of a round, whose poll() then
- * meets its record. It stays the thread's until the calls have left: another
+/* A thread gathers and ends behind the closures of a round; the poll() of
+ * that round meets its record. It stays the thread's until the calls have left: another
  * thread's closure would be the one that is posted. */
 static void test_ends(void **state)
 {
