@@ -153,6 +153,26 @@ void attached_took(struct attached *a, unsigned n)
 	attached_wake(a);
 }
 
+void attached_refused(struct attached *a)
+{
+	/* no fence: a thread that sleeps for room has that of attached_arm() */
+	atomic_store_explicit(&a->ring.heads->wants_room, 1,
+			      memory_order_relaxed);
+}
+
+/* The word is taken back here only: a post that finds room may be another
+ * thread's than the one that was refused. */
+bool attached_room(struct attached *a)
+{
+	_Atomic(uint32_t) *wants = &a->ring.heads->wants_room;
+
+	if (!atomic_load_explicit(wants, memory_order_relaxed) ||
+	    !ring_has_room(&a->ring))
+		return false;
+	atomic_store_explicit(wants, 0, memory_order_relaxed);
+	return true;
+}
+
 int attached_read(struct attached *a, struct attach_msg *m, int *fd)
 {
 	uint8_t buf[ATTACH_LEN];

@@ -45,6 +45,12 @@ void attached_wake(struct attached *a);
 /* n completions were taken: wakes the service if it may have stopped for want
  * of room. */
 void attached_took(struct attached *a, unsigned n);
+/* A post found the ring full: the service wakes this client, if it is armed or
+ * sleeps, when it has taken lines. */
+void attached_refused(struct attached *a);
+/* Has the ring room again for a post that was refused? Once; the caller has armed
+ * it before. */
+bool attached_room(struct attached *a);
 /* Reads one message of the socket: 0; -EAGAIN; *fd: its descriptor, or -1. The
  * end of the socket sets hung_up. */
 int attached_read(struct attached *a, struct attach_msg *m, int *fd);

@@ -189,6 +189,17 @@ static int request(struct node_pool *p, const struct ring_req *q)
 	return err;
 }
 
+/* The request of a post, which does not wait for room. */
+static int post_request(struct node_pool *p, const struct ring_req *q)
+{
+	int err = request(p, q);
+
+	if (err != -EAGAIN)
+		return err;
+	attached_refused(&p->at);
+	return -ENOMEM;
+}
+
 static void socket_read(struct node_pool *p)
 {
 	struct attach_msg m;
@@ -861,10 +872,10 @@ static int send_one(struct node_pool *p, struct node_vqp *v,
 		err = room_look(p, v);
 	}
 	if (!err)
-		err = request(p, &q);
+		err = post_request(p, &q);
 	at->posted += !err;
 	p->outstanding += !err;
-	return err == -EAGAIN ? -ENOMEM : err;
+	return err;
 }
 
 static int post_send(struct skein_vqp *base, struct ibv_send_wr *wr,
@@ -912,9 +923,7 @@ static int post_recv(struct skein_vqp *base, struct ibv_recv_wr *wr,
 		else
 			err = sges_put(p, wr->sg_list, wr->num_sge, &q);
 		if (!err)
-			err = request(p, &q);
-		if (err == -EAGAIN)
-			err = -ENOMEM;
+			err = post_request(p, &q);
 		v->recvs += !err;
 	}
 	leave(p);
@@ -1064,7 +1073,7 @@ static int arm_locked(struct node_pool *p)
 		socket_read(p);
 	(void)pool_fd_empty(&p->fd, p->at.fd);
 	attached_arm(&p->at);
-	if (ring_comp_has(&p->at.ring)) {
+	if (ring_comp_has(&p->at.ring) || attached_room(&p->at)) {
 		pool_fd_wake(&p->fd);
 		return 1;
 	}

@@ -39,7 +39,9 @@
  * Sleeping: an end sets its word, makes a fence, looks at its ring once more and
  * sleeps at its socket. The other end writes to the ring, makes a fence, and
  * sends a wake-up if the word is set. So does a client once in 224 completions
- * that it takes: the service may wait for room.
+ * that it takes: the service may wait for room. A client that has found no room for
+ * a request sets one word more: as long as it is set, the service sends the
+ * wake-up also when it has taken lines.
  *
  * Thread rule: one thread at each end at a time.
  */
@@ -77,7 +79,8 @@ struct ring_heads {
 	uint32_t pad0[14];
 	_Atomic(uint32_t) comps_taken; /* the client's */
 	_Atomic(uint32_t) asleep;      /* the client waits at its socket */
-	uint32_t pad1[14];
+	_Atomic(uint32_t) wants_room;  /* its ring of requests was full */
+	uint32_t pad1[13];
 };
 
 struct ring_line {
@@ -159,6 +162,14 @@ void ring_init(struct ring *r, void *mem);
 
 /* The client's end. -EAGAIN: no room. */
 int ring_put(struct ring *r, const struct ring_req *req);
+/* Is there room for any request? */
+static inline bool ring_has_room(const struct ring *r)
+{
+	uint32_t taken = atomic_load_explicit(&r->heads->lines_taken,
+					      memory_order_relaxed);
+
+	return r->line + RING_MORE - taken < RING_LINES;
+}
 bool ring_comp_take(struct ring *r, struct ring_comp *c);
 
 /* The service's end. 0; -EAGAIN: nothing there; -EBADMSG: not a request. */

@@ -526,16 +526,19 @@ static int fds_look(struct skein_node *n)
 
 /* --- rounds ------------------------------------------------------------- */
 
-/* The client sets its word, then looks at its ring, then sleeps. The service
- * has written to the ring, and then looks at the word. Each has a fence in
- * between. */
-static void client_wake(struct node_client *c)
+/* The client sets its words, then looks at its rings, then sleeps. The service
+ * has written to a ring, or counted the lines that it took, and then looks at the
+ * words. Each has a fence in between. */
+static void client_wake(struct node_client *c, bool comps)
 {
 	struct ring_heads *h = c->serve.ring.heads;
 	struct attach_msg m;
 
 	fence_full();
 	if (!atomic_load_explicit(&h->asleep, memory_order_relaxed))
+		return;
+	if (!comps &&
+	    !atomic_load_explicit(&h->wants_room, memory_order_relaxed))
 		return;
 	/* An exchange: a late store would clear the word of the client's next
 	 * sleep. */
@@ -549,6 +552,7 @@ static void client_wake(struct node_client *c)
 
 static int client_round(struct node_client *c)
 {
+	bool comps;
 	int moved;
 
 	if (c->gone) {
@@ -564,9 +568,11 @@ static int client_round(struct node_client *c)
 		client_detach(c, c->serve.wrong);
 		return 1;
 	}
-	if (c->comps != c->serve.ring.comp) {
+	comps = c->comps != c->serve.ring.comp;
+	if (comps || c->lines != c->serve.ring.line) {
 		c->comps = c->serve.ring.comp;
-		client_wake(c);
+		c->lines = c->serve.ring.line;
+		client_wake(c, comps);
 	}
 	return moved;
 }

@@ -53,7 +53,8 @@ struct node_client {
 	struct serve serve;
 	int ring_fd;
 	void *ring;
-	uint32_t comps; /* ring cursor at its last wake-up or look */
+	/* ring cursors at its last wake-up or look */
+	uint32_t comps, lines;
 };
 
 struct skein_node {

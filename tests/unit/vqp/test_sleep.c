@@ -8,6 +8,7 @@
 #include "bed.h"
 
 #include "env/local.h"
+#include "vqp/node/ring.h"
 #include "vqp/pool.h"
 
 #include <poll.h>
@@ -634,6 +635,59 @@ static void test_room(void **state)
 	bed_close(&b);
 }
 
+/* Receives until one is refused, with a service that stands still: what it does
+ * not take fills the ring of requests. */
+static void receives_fill(struct skein_vqp *const v[3], struct skein_vqp_mem *m)
+{
+	unsigned n = 0, i;
+	int err = 0, status;
+
+	kill(node_pid, SIGSTOP);
+	assert_int_equal(waitpid(node_pid, &status, WUNTRACED), node_pid);
+	assert_true(WIFSTOPPED(status));
+	for (i = 0; i < 3; i++)
+		while (!(err = recv_post(v[i], m, 0)))
+			n++;
+	assert_int_equal(err, -ENOMEM);
+	assert_int_equal(n, RING_LINES);
+}
+
+/* Receives that are taken make no completion: the room alone wakes. */
+static void test_room_for_receives(void **state)
+{
+	struct skein_vqp_mem *m;
+	struct skein_vqp *v[6], *w;
+	struct pollfd p = {.events = POLLIN};
+	struct bed b;
+	unsigned i;
+	int n;
+
+	if (!by_node)
+		return;
+	bed_open(&b);
+	p.fd = b.fd;
+	assert_int_equal(skein_vqp_mem_new(b.pool, MEM, 0, &m), 0);
+	for (i = 0; i < 6; i++)
+		assert_int_equal(skein_vqp_new(b.pool, &v[i]), 0);
+	rests(&b);
+	receives_fill(v, m);
+	rests(&b);
+	kill(node_pid, SIGCONT);
+	n = poll(&p, 1, patience_ms(20));
+	patience_met(n == 1, 20, "a wake-up for room");
+	assert_int_equal(recv_post(v[2], m, 0), 0);
+	assert_int_equal(skein_vqp_new(b.pool, &w), 0);
+	rests(&b);
+	/* Room that comes before the thread arms: the answer to a call comes
+	 * behind all receives. */
+	receives_fill(v + 3, m);
+	kill(node_pid, SIGCONT);
+	assert_int_equal(skein_vqp_new(b.pool, &w), 0);
+	assert_int_equal(skein_pool_arm(b.pool), 1);
+	rests(&b);
+	bed_close(&b);
+}
+
 /* --- ends --------------------------------------------------------------- */
 
 static void test_fork(void **state)
@@ -757,8 +811,9 @@ int main(void)
 		BOTH(test_beside_poller), BOTH(test_made_by_pool),
 		BOTH(test_beside_call),	  BOTH(test_processes),
 		BOTH(test_ready),	  BOTH(test_long),
-		BOTH(test_room),	  BOTH(test_fork),
-		BOTH(test_service_dies),  BOTH(test_not_open),
+		BOTH(test_room),	  BOTH(test_room_for_receives),
+		BOTH(test_fork),	  BOTH(test_service_dies),
+		BOTH(test_not_open),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
