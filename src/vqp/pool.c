@@ -886,8 +886,9 @@ static int arm_locked(struct pool *p)
 	err = pool_notify(p);
 	if (err)
 		return err;
-	/* A completion before the request makes no event. */
-	if (pool_round(p))
+	/* A completion before the request makes no event; a vqp that fails by time
+	 * counts as nothing that has moved. */
+	if (pool_round(p) || vqp_any_ready(&p->e))
 		return 1;
 	now = env_now_ns(p->env);
 	pool_fd_due(&p->fd, now, pool_due(p, now));

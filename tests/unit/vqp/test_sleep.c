@@ -635,6 +635,61 @@ static void test_room(void **state)
 	bed_close(&b);
 }
 
+static struct {
+	struct skein_env env;
+	struct env_ops ops;
+	const struct env_ops *real;
+	unsigned looks;
+} fake;
+
+/* From the second look on it is late. */
+static uint64_t later_now(struct skein_env *env)
+{
+	return fake.real->now_ns(env) + (fake.looks++ ? VQP_RC_WAIT_NS : 0);
+}
+
+/* A vqp fails by time alone, in the round of arm() behind the request for an event:
+ * it has waited for an RC queue pair long enough. Nothing has moved. */
+static void test_fails_late(void **state)
+{
+	struct skein_vqp_mem *m;
+	struct skein_env *env;
+	struct skein_vqp *v;
+	struct vqp *inner;
+	struct pool *p;
+	struct ibv_wc wc;
+	struct bed b;
+
+	if (by_node)
+		return;
+	bed_open(&b);
+	assert_int_equal(skein_vqp_mem_new(b.pool, MEM, 0, &m), 0);
+	v = connected(&b);
+	p = pool_of(b.pool);
+	inner = container_of(v, struct pool_vqp, base)->v;
+	if (!inner->peer->dc) { /* connecting has asked for it */
+		bed_close(&b);
+		return;
+	}
+	inner->peer->dc = false;
+	inner->peer->rc_again_ns = UINT64_MAX;
+	assert_int_equal(text_send(v, m, 8), 0);
+	rests(&b);
+	env = p->env;
+	fake.env = *env;
+	fake.real = env->ops;
+	fake.ops = *env->ops;
+	fake.ops.now_ns = later_now;
+	fake.env.ops = &fake.ops;
+	fake.looks = 0;
+	p->env = &fake.env;
+	assert_int_equal(skein_pool_arm(b.pool), 1);
+	p->env = env;
+	assert_int_equal(skein_vqp_poll(v, 1, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
+	bed_close(&b);
+}
+
 /* Receives until one is refused, with a service that stands still: what it does
  * not take fills the ring of requests. */
 static void receives_fill(struct skein_vqp *const v[3], struct skein_vqp_mem *m)
@@ -812,8 +867,8 @@ int main(void)
 		BOTH(test_beside_call),	  BOTH(test_processes),
 		BOTH(test_ready),	  BOTH(test_long),
 		BOTH(test_room),	  BOTH(test_room_for_receives),
-		BOTH(test_fork),	  BOTH(test_service_dies),
-		BOTH(test_not_open),
+		BOTH(test_fails_late),	  BOTH(test_fork),
+		BOTH(test_service_dies),  BOTH(test_not_open),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
