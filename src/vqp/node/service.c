@@ -230,8 +230,10 @@ static int client_new(struct skein_node *n, const struct node_door *door,
 	return 0;
 }
 
+static void client_read(struct node_client *c);
+
 /* The oldest process that has connected and says nothing makes room for another
- * one. */
+ * one. What it has said may lie unread: the service was busy, or stood still. */
 static void silent_drop(struct skein_node *n)
 {
 	uint64_t now = env_now_ns(n->env);
@@ -241,6 +243,9 @@ static void silent_drop(struct skein_node *n)
 	list_for_each(l, &n->clients) {
 		c = container_of(l, struct node_client, link);
 		if (c->attached || now - c->since_ns < SILENT_NS)
+			continue;
+		client_read(c);
+		if (c->attached && !c->gone)
 			continue;
 		client_free(c);
 		return;

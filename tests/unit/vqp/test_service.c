@@ -355,6 +355,44 @@ static void test_door(void **state)
 	skein_node_close(node);
 }
 
+/* One that has said hello while the service stood still is not silent: it keeps
+ * its place, however late the service reads. */
+static void test_spoke(void **state)
+{
+	struct skein_node_attr a = {.clients_max = 1};
+	struct client c, d;
+	unsigned i;
+
+	node_open(&a);
+	assert_int_equal(local_connect(path, &c.fd), 0);
+	for (i = 0; i < 1000 && !node->n_clients; i++)
+		serve();
+	assert_int_equal(node->n_clients, 1);
+	/* both come before the service looks, and the door is the first that it
+	 * finds */
+	assert_int_equal(local_connect(path, &d.fd), 0);
+	client_send(&c, ATTACH_HELLO, 0);
+	first_client()->since_ns -= SKEIN_S(1);
+	client_send(&d, ATTACH_HELLO, 0);
+	client_answer(&d);
+	assert_int_equal(d.m.status, -SKEIN_EBUSY);
+	close(client_answer(&c));
+	assert_int_equal(c.m.status, 0);
+	close(d.fd);
+	close(c.fd);
+	/* a silent one goes */
+	for (i = 0; i < 1000 && node->n_clients; i++)
+		serve();
+	assert_int_equal(local_connect(path, &c.fd), 0);
+	for (i = 0; i < 1000 && !node->n_clients; i++)
+		serve();
+	first_client()->since_ns -= SKEIN_S(1);
+	client_open(&d);
+	client_close(&d);
+	close(c.fd);
+	skein_node_close(node);
+}
+
 /* --- domains ------------------------------------------------------------ */
 
 static uint16_t newest_domain(void)
@@ -481,9 +519,9 @@ static void test_brought(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unread),	cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_door),	cmocka_unit_test(test_spaces),
-		cmocka_unit_test(test_brought),
+		cmocka_unit_test(test_unread), cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_door),   cmocka_unit_test(test_spoke),
+		cmocka_unit_test(test_spaces), cmocka_unit_test(test_brought),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
