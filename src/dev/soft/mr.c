@@ -180,6 +180,15 @@ bool soft_entry_read(const struct shm_mr *e, struct soft_entry *x)
 	return atomic_load_explicit(&e->life, memory_order_relaxed) == x->life;
 }
 
+/* Of a window: is its region the one that it was bound to? */
+static bool region_lives(const struct soft *s, uint64_t of)
+{
+	struct soft_entry r;
+
+	return soft_entry_read(&s->mr_table[(uint32_t)of >> 16], &r) &&
+	       r.key == (uint32_t)of && r.life == of >> 32;
+}
+
 bool soft_key_open(const struct soft *s, const struct soft_dest *to,
 		   uint32_t key, uint64_t addr, uint64_t len, uint32_t access,
 		   uint64_t *here)
@@ -190,6 +199,8 @@ bool soft_key_open(const struct soft *s, const struct soft_dest *to,
 	if (key >> 16 >= atomic_load_explicit(&s->nic->mr_top,
 					      memory_order_relaxed) ||
 	    !soft_entry_read(&s->mr_table[key >> 16], &x))
+		return false;
+	if (x.kind == SHM_MR_WINDOW && !region_lives(s, x.of))
 		return false;
 	*here = x.at + (addr - x.start);
 	return x.key == key && x.pd == to->pd && (!x.qpn || x.qpn == to->qpn) &&
@@ -458,12 +469,10 @@ static int mr_part(struct soft *s, struct soft_mr *m)
 	return 0;
 }
 
-/* Peers come in no more: 0, and none is inside; -EBUSY: one that is stopped may
- * be. s->lock held. */
-static int mr_shut(struct soft *s, const struct soft_mr *m)
+/* The life is cleared, and peers come in no more: 0, and none is inside; -EBUSY:
+ * one that is stopped may be. s->lock held. */
+static int mr_empty(struct soft *s, const struct soft_mr *m)
 {
-	atomic_store_explicit(&s->mr_table[m->mr.handle].life, 0,
-			      memory_order_release);
 	return m->access & REMOTE_ANY || s->n_qps ? soft_quiesce_all(s) : 0;
 }
 
@@ -488,11 +497,11 @@ int soft_dereg_mr(struct dev *dev, struct ibv_mr *mr)
 	if (!soft_here(s))
 		return -EPERM;
 	pthread_mutex_lock(&s->lock);
-	if (soft_mw_bound(s, mr->lkey)) {
+	if (!soft_mw_end(s, mr->lkey)) {
 		pthread_mutex_unlock(&s->lock);
 		return -EBUSY;
 	}
-	err = mr_shut(s, m);
+	err = mr_empty(s, m);
 	/* A piece of the arena is given up: nothing uses it again. */
 	left = !m->near || err != -EBUSY;
 	if (err == -EBUSY)
@@ -540,12 +549,12 @@ int soft_rereg_mr(struct dev *dev, struct ibv_mr *mr, int flags,
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
 		n->start = m->start;
 	pthread_mutex_lock(&s->lock);
-	if (soft_mw_bound(s, key)) {
+	if (!soft_mw_end(s, key)) {
 		pthread_mutex_unlock(&s->lock);
 		mr_free(s, n);
 		return -EBUSY;
 	}
-	err = mr_shut(s, m);
+	err = mr_empty(s, m);
 	was = *m;
 	*m = *n;
 	*n = was;

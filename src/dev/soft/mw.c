@@ -8,7 +8,12 @@
  * so the peer of its QP can end it (SEND_WITH_INV).
  *
  * A bind writes the entry under the lock of the QP that it was posted to, without
- * soft.lock. Readers read its life before and after (soft_entry_read()).
+ * soft.lock. Readers read its life before and after (soft_entry_read()). From its
+ * look at region and window until the entry is written it holds bind_lock; with
+ * that a region ends (its life is cleared) if no window is bound to it, and a
+ * window leaves soft.mrs. So either the bind finds them gone, or their end finds
+ * the bind: a region that has a life, seen with bind_lock, is there, and stays
+ * until the lock is given back.
  *
  * An invalidation clears the life, makes a barrier (quiesce.c), notes the hazards
  * of all that may be inside, and is over when each of them has changed. Copies
@@ -155,10 +160,16 @@ int soft_dealloc_mw(struct ibv_mw *mw)
 	if (!soft_here(s))
 		return EPERM;
 	pthread_mutex_lock(&s->lock);
+	pthread_mutex_lock(&s->bind_lock);
 	shut(entry_of(s, w->key));
+	s->mrs[w->key >> 16] = NULL; /* no bind finds it */
+	pthread_mutex_unlock(&s->bind_lock);
 	err = soft_quiesce_all(s);
-	if (!err) {
-		s->mrs[w->key >> 16] = NULL;
+	if (err) {
+		pthread_mutex_lock(&s->bind_lock);
+		s->mrs[w->key >> 16] = &w->place;
+		pthread_mutex_unlock(&s->bind_lock);
+	} else {
 		/* Its other keys rest as long as the one it had last. */
 		s->mr_gen[w->key >> 16] |= LOW;
 		s->n_mrs--;
@@ -407,12 +418,25 @@ bool soft_mw_shut(struct shm_mr *e, const struct soft_dest *to, uint32_t key)
 
 /* --- binding ------------------------------------------------------------ */
 
+/* The region that has this key, or NULL. bind_lock held. */
+static const struct soft_mr *region_of(const struct soft *s, uint32_t lkey)
+{
+	const struct shm_mr *e = entry_of(s, lkey);
+	struct soft_entry x;
+
+	/* acquire: pairs with mr_publish(), which has written mrs before */
+	return lkey && soft_entry_read(e, &x) && x.key == lkey &&
+			       x.kind != SHM_MR_WINDOW
+		       ? s->mrs[lkey >> 16]
+		       : NULL;
+}
+
 /* IBA 10.6.7.2: what of m may w show? */
 static bool may_bind(const struct soft_qp *q, const struct soft_mw *w,
 		     const struct soft_mr *m, const struct ibv_mw_bind_info *b)
 {
-	return m && !m->window && m->pd == w->place.pd &&
-	       q->pd == w->place.pd && m->access & IBV_ACCESS_MW_BIND &&
+	return m && m->pd == w->place.pd && q->pd == w->place.pd &&
+	       m->access & IBV_ACCESS_MW_BIND &&
 	       (!(b->mw_access_flags & REMOTE_CHANGE) ||
 		m->access & IBV_ACCESS_LOCAL_WRITE) &&
 	       b->addr >= m->start && b->length <= m->mr.length &&
@@ -454,12 +478,10 @@ static int bind_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 	uint32_t key = kept ? (uint32_t)wr->wr.rdma.remote_addr
 			    : mw_of(wr->bind_mw.mw)->key;
 	struct soft_mw *w = mw_find(q->s, key);
-	struct soft_mr *m = lkey ? q->s->mrs[lkey >> 16] : NULL;
+	const struct soft_mr *m = region_of(q->s, lkey);
 	struct shm_mr *e = entry_of(q->s, key);
 	int r;
 
-	if (m && m->mr.lkey != lkey)
-		m = NULL;
 	if (!w || (wr->bind_mw.rkey & ~LOW) != key ||
 	    b->mw_access_flags & ~RIGHTS || q->pd != w->place.pd)
 		return IBV_WC_MW_BIND_ERR;
@@ -480,9 +502,14 @@ static int bind_exec(struct soft_qp *q, const struct ibv_send_wr *wr,
 int soft_mw_exec(struct soft_qp *q, const struct ibv_send_wr *wr, bool parked,
 		 uint32_t pos)
 {
-	return wr->opcode == IBV_WR_BIND_MW
-		       ? bind_exec(q, wr, parked, pos)
-		       : inv_exec(q, wr->invalidate_rkey, parked, pos);
+	int r;
+
+	pthread_mutex_lock(&q->s->bind_lock);
+	r = wr->opcode == IBV_WR_BIND_MW
+		    ? bind_exec(q, wr, parked, pos)
+		    : inv_exec(q, wr->invalidate_rkey, parked, pos);
+	pthread_mutex_unlock(&q->s->bind_lock);
+	return r;
 }
 
 int soft_mw_flush(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos)
@@ -493,7 +520,7 @@ int soft_mw_flush(struct soft_qp *q, const struct ibv_send_wr *wr, uint32_t pos)
 	return IBV_WC_WR_FLUSH_ERR;
 }
 
-bool soft_mw_bound(struct soft *s, uint32_t lkey)
+static bool is_used(const struct soft *s, uint32_t lkey)
 {
 	const struct shm_mr *e;
 	struct list_node *n;
@@ -504,6 +531,18 @@ bool soft_mw_bound(struct soft *s, uint32_t lkey)
 			return true;
 	}
 	return false;
+}
+
+bool soft_mw_end(struct soft *s, uint32_t lkey)
+{
+	bool used;
+
+	pthread_mutex_lock(&s->bind_lock);
+	used = is_used(s, lkey);
+	if (!used)
+		shut(entry_of(s, lkey));
+	pthread_mutex_unlock(&s->bind_lock);
+	return !used;
 }
 
 void soft_mw_leave(struct soft *s, const struct soft_qp *q)

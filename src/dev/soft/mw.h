@@ -46,8 +46,9 @@ void soft_mw_wait_free(struct soft_qp *q);
  * the message is for. False: it is no window of type 2 of that QP, or is
  * invalid. */
 bool soft_mw_shut(struct shm_mr *e, const struct soft_dest *to, uint32_t key);
-/* Is a window bound to the region? s->lock held. */
-bool soft_mw_bound(struct soft *s, uint32_t lkey);
+/* Clears a region's life, so that no window is bound to it any more; false: one
+ * is, and nothing was done. s->lock held. */
+bool soft_mw_end(struct soft *s, uint32_t lkey);
 /* The QP is gone: so are windows bound to it. s->lock held. */
 void soft_mw_leave(struct soft *s, const struct soft_qp *q);
 

@@ -134,6 +134,7 @@ static void soft_free(struct soft *s)
 	if (s->vctx.context.async_fd >= 0)
 		close(s->vctx.context.async_fd);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->bind_lock);
 	pthread_mutex_destroy(&s->async_lock);
 	pthread_cond_destroy(&s->acked);
 	pthread_mutex_destroy(&s->vctx.context.mutex);
@@ -331,6 +332,25 @@ static int link_up(struct soft *s, const char **what)
 	return err ? err : soft_link_key_read(s, why, sizeof(s->dev.why));
 }
 
+static void lists_init(struct soft *s)
+{
+	list_init(&s->peers);
+	list_init(&s->cqs);
+	list_init(&s->srqs);
+	list_init(&s->mws);
+	list_init(&s->chans);
+	list_init(&s->conns);
+	list_init(&s->dials);
+}
+
+static void locks_init(struct soft *s)
+{
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->bind_lock, NULL);
+	pthread_mutex_init(&s->async_lock, NULL);
+	pthread_cond_init(&s->acked, NULL);
+}
+
 int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 		  char *err_buf, size_t err_len, struct dev **dev)
 {
@@ -355,17 +375,9 @@ int dev_soft_open(struct skein_env *env, const char *name, int gid_index,
 	s->vctx.context.async_fd = -1;
 	s->mr_window = 1024;
 	s->events_end = &s->events;
-	list_init(&s->peers);
-	list_init(&s->cqs);
 	s->bells_due_ns = ENV_NEVER;
-	list_init(&s->srqs);
-	list_init(&s->mws);
-	list_init(&s->chans);
-	list_init(&s->conns);
-	list_init(&s->dials);
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->async_lock, NULL);
-	pthread_cond_init(&s->acked, NULL);
+	lists_init(s);
+	locks_init(s);
 	err = harsh_up(s, &what);
 	if (!err)
 		err = dc_up(s, &what);

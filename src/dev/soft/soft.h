@@ -112,6 +112,9 @@ struct soft {
 	struct soft_arena_class arena[SOFT_ARENAS][SOFT_ARENA_CLASSES];
 
 	pthread_mutex_t lock;
+	/* Binds against the end of what they name: mw.c. Taken with lock, or
+	 * a QP's; nothing is taken with it. */
+	pthread_mutex_t bind_lock;
 	struct soft_qp *qps[SHM_QP_MAX];
 	uint32_t qp_next;
 	uint32_t blocks[SHM_BLOCK_MAX];

@@ -746,6 +746,28 @@ static void test_uc(void **state)
 	end();
 }
 
+static struct shm_mr *entry_of_mr(void)
+{
+	return &soft_of_dev(b.dev)->mr_table[mr->lkey >> 16];
+}
+
+/* A bound window shows no memory of a region that is over, or another one: had
+ * it come to that. */
+static void test_dead_region(void **state)
+{
+	uint32_t life;
+
+	begin(IBV_MW_TYPE_2);
+	bind2(0, LEN, ALL);
+	life = atomic_exchange(&entry_of_mr()->life, 0);
+	reach_off(IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(b.buf[0], 0);
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+	mw = NULL;
+	atomic_store(&entry_of_mr()->life, life);
+	end();
+}
+
 /* --- those who are inside ------------------------------------------------ */
 
 static void nap(unsigned ms)
@@ -891,6 +913,33 @@ static void test_reset(void **state)
 	end();
 }
 
+static void *dereg_main(void *arg)
+{
+	*(int *)arg = b.dev->ops->dereg_mr(b.dev, mr);
+	return NULL;
+}
+
+/* A bind in another thread than dereg_mr(), which waits for a: the region is
+ * over for it. */
+static void test_dereg(void **state)
+{
+	pthread_t t;
+	int err = 1;
+
+	begin(IBV_MW_TYPE_1);
+	soft_hazard_on(soft_qp_of(a.qp));
+	assert_int_equal(pthread_create(&t, NULL, dereg_main, &err), 0);
+	while (atomic_load(&entry_of_mr()->life))
+		nap(1);
+	assert_int_equal(post_bind1(b.qp, 0, LEN, ALL), 0);
+	rig_expect(&b, 7, IBV_WC_MW_BIND_ERR);
+	soft_hazard_off(soft_qp_of(a.qp));
+	assert_int_equal(pthread_join(t, NULL), 0);
+	assert_int_equal(err, 0);
+	mr = reg(&b, b.pd, LEN, (uintptr_t)b.buf, BIND);
+	end();
+}
+
 /* It never leaves. */
 static void test_stopped(void **state)
 {
@@ -1029,8 +1078,8 @@ static void test_hammer(void **state)
 #define INSIDE                                                         \
 	EACH(test_fence, NULL), EACH(test_inside, NULL),               \
 		EACH(test_inside_1, NULL), EACH(test_inside_dc, NULL), \
-		EACH(test_stopped, NULL), EACH(test_reset, NULL),      \
-		EACH(test_hammer, NULL)
+		EACH(test_dereg, NULL), EACH(test_stopped, NULL),      \
+		EACH(test_reset, NULL), EACH(test_hammer, NULL)
 #define EACH(f, m) cmocka_unit_test_prestate_setup_teardown(f, up, NULL, m)
 #define MODE(m)                                                              \
 	EACH(test_type2, m), EACH(test_type1, m), EACH(test_zero_based, m),  \
@@ -1039,7 +1088,8 @@ static void test_hammer(void **state)
 		EACH(test_extended, m), EACH(test_bad_binds, m),             \
 		EACH(test_read_only, m), EACH(test_bad_local_inv, m),        \
 		EACH(test_bad_send_with_inv, m), EACH(test_bad_accesses, m), \
-		EACH(test_not_local, m), EACH(test_refused, m)
+		EACH(test_not_local, m), EACH(test_refused, m),              \
+		EACH(test_dead_region, m)
 
 int main(void)
 {
