@@ -11,9 +11,11 @@
 
 /* For ibv_context_ops: positive errnos, or errno. */
 struct ibv_mw *soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
-/* Type 1; the window's rkey becomes the new one. */
+/* Type 1; the window's rkey becomes the new one, at once: if the request is
+ * flushed before it begins, the bind before is still there, under its own key. */
 int soft_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *b);
-/* EBUSY: a process is stopped inside. */
+/* EBUSY: a process is stopped inside. The window is invalid all the same; it may
+ * be bound, or deallocated, again. */
 int soft_dealloc_mw(struct ibv_mw *mw);
 
 /* Is it carried out at this end alone? */
@@ -28,8 +30,9 @@ bool soft_mw_valid(const struct soft_qp *q, const struct ibv_send_wr *wr);
  * may go. */
 void soft_mw_keep(struct ibv_send_wr *wr);
 /* Carries out a request for which soft_is_local(). Returns what soft_exec()
- * does; one that is not parked yet never waits. pos is its place in the send
- * queue. q->lock held. */
+ * does; one that is not parked yet never waits. One that waits has ended the bind
+ * before, whatever becomes of it: it may fail, or be flushed. pos is its place
+ * in the send queue. q->lock held. */
 int soft_mw_exec(struct soft_qp *q, const struct ibv_send_wr *wr, bool parked,
 		 uint32_t pos);
 /* Is nobody inside the window any more that q's request invalidates? The

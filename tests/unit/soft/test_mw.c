@@ -940,7 +940,12 @@ static void test_dereg(void **state)
 	end();
 }
 
-/* It never leaves. */
+static struct shm_mr *entry_of_mw(void)
+{
+	return &soft_of_dev(b.dev)->mr_table[mw->rkey >> 16];
+}
+
+/* It never leaves: the request fails, and has ended the bind. */
 static void test_stopped(void **state)
 {
 	begin(IBV_MW_TYPE_2);
@@ -949,7 +954,42 @@ static void test_stopped(void **state)
 	assert_int_equal(post_inv(b.qp, IBV_WR_LOCAL_INV, mw->rkey), 0);
 	rig_expect(&b, 7, IBV_WC_MW_BIND_ERR);
 	assert_true(in_err(&b));
+	assert_int_equal(atomic_load(&entry_of_mw()->life), 0);
 	soft_hazard_off(soft_qp_of(a.qp));
+	end();
+}
+
+/* So has dealloc_mw(), and the window is there still. */
+static void test_stopped_dealloc(void **state)
+{
+	begin(IBV_MW_TYPE_2);
+	bind2(0, LEN, ALL);
+	soft_hazard_on(soft_qp_of(a.qp));
+	assert_int_equal(ibv_dealloc_mw(mw), EBUSY);
+	soft_hazard_off(soft_qp_of(a.qp));
+	assert_int_equal(atomic_load(&entry_of_mw()->life), 0);
+	bind2(0, LEN, ALL);
+	reach_off(IBV_WR_RDMA_WRITE, 0, LEN, IBV_WC_SUCCESS);
+	end();
+}
+
+/* A bind that is flushed before it begins has moved the rkey on, and the one
+ * before is there. */
+static void test_flushed(void **state)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	uint32_t was;
+
+	begin(IBV_MW_TYPE_1);
+	bind1(0, LEN, ALL);
+	was = mw->rkey;
+	assert_int_equal(
+		b.dev->ops->modify_qp(b.dev, b.qp, &attr, IBV_QP_STATE), 0);
+	assert_int_equal(post_bind1(b.qp, 0, 64, ALL), 0);
+	rig_expect(&b, 7, IBV_WC_WR_FLUSH_ERR);
+	assert_int_not_equal(mw->rkey, was);
+	assert_int_not_equal(atomic_load(&entry_of_mw()->life), 0);
+	assert_int_equal(entry_of_mw()->key, was);
 	end();
 }
 
@@ -1075,10 +1115,11 @@ static void test_hammer(void **state)
 			hammered((enum ended_by)by, &o);
 }
 
-#define INSIDE                                                         \
-	EACH(test_fence, NULL), EACH(test_inside, NULL),               \
-		EACH(test_inside_1, NULL), EACH(test_inside_dc, NULL), \
-		EACH(test_dereg, NULL), EACH(test_stopped, NULL),      \
+#define INSIDE                                                              \
+	EACH(test_fence, NULL), EACH(test_inside, NULL),                    \
+		EACH(test_inside_1, NULL), EACH(test_inside_dc, NULL),      \
+		EACH(test_dereg, NULL), EACH(test_stopped, NULL),           \
+		EACH(test_stopped_dealloc, NULL), EACH(test_flushed, NULL), \
 		EACH(test_reset, NULL), EACH(test_hammer, NULL)
 #define EACH(f, m) cmocka_unit_test_prestate_setup_teardown(f, up, NULL, m)
 #define MODE(m)                                                              \
