@@ -746,6 +746,11 @@ static void test_uc(void **state)
 	end();
 }
 
+static struct shm_mr *entry_of_mw(void)
+{
+	return &soft_of_dev(b.dev)->mr_table[mw->rkey >> 16];
+}
+
 static struct shm_mr *entry_of_mr(void)
 {
 	return &soft_of_dev(b.dev)->mr_table[mr->lkey >> 16];
@@ -940,9 +945,31 @@ static void test_dereg(void **state)
 	end();
 }
 
-static struct shm_mr *entry_of_mw(void)
+static void *dealloc_main(void *arg)
 {
-	return &soft_of_dev(b.dev)->mr_table[mw->rkey >> 16];
+	*(int *)arg = ibv_dealloc_mw(mw);
+	return NULL;
+}
+
+/* Nor does one find a window that is being deallocated. */
+static void test_dealloc(void **state)
+{
+	pthread_t t;
+	int err = 1;
+
+	begin(IBV_MW_TYPE_1);
+	bind1(0, LEN, ALL);
+	soft_hazard_on(soft_qp_of(a.qp));
+	assert_int_equal(pthread_create(&t, NULL, dealloc_main, &err), 0);
+	while (atomic_load(&entry_of_mw()->life))
+		nap(1);
+	assert_int_equal(post_bind1(b.qp, 0, LEN, ALL), 0);
+	rig_expect(&b, 7, IBV_WC_MW_BIND_ERR);
+	soft_hazard_off(soft_qp_of(a.qp));
+	assert_int_equal(pthread_join(t, NULL), 0);
+	assert_int_equal(err, 0);
+	mw = NULL;
+	end();
 }
 
 /* It never leaves: the request fails, and has ended the bind. */
@@ -1118,9 +1145,10 @@ static void test_hammer(void **state)
 #define INSIDE                                                              \
 	EACH(test_fence, NULL), EACH(test_inside, NULL),                    \
 		EACH(test_inside_1, NULL), EACH(test_inside_dc, NULL),      \
-		EACH(test_dereg, NULL), EACH(test_stopped, NULL),           \
-		EACH(test_stopped_dealloc, NULL), EACH(test_flushed, NULL), \
-		EACH(test_reset, NULL), EACH(test_hammer, NULL)
+		EACH(test_dereg, NULL), EACH(test_dealloc, NULL),           \
+		EACH(test_stopped, NULL), EACH(test_stopped_dealloc, NULL), \
+		EACH(test_flushed, NULL), EACH(test_reset, NULL),           \
+		EACH(test_hammer, NULL)
 #define EACH(f, m) cmocka_unit_test_prestate_setup_teardown(f, up, NULL, m)
 #define MODE(m)                                                              \
 	EACH(test_type2, m), EACH(test_type1, m), EACH(test_zero_based, m),  \
