@@ -699,6 +699,12 @@ static void test_deadlines(void **state)
 	live_start(&l, 2, SKEIN_WAIT_ADAPTIVE, false);
 	thread_init(&own, &l, 0);
 	l.resp_max = 256;
+	/* A server that answers has met all lanes: none is in its handshake when
+	 * it stops. */
+	len = ask_fill(&own, 0);
+	assert_int_equal(skein_rpc_call(l.conn, CALL, own.buf, len, own.resp,
+					LEN_MAX, patience_ns(60), &res),
+			 0);
 	kill(l.server, SIGSTOP);
 	len = ask_fill(&own, 0);
 	/* a call that was not sent before its deadline is made again */
@@ -712,7 +718,7 @@ static void test_deadlines(void **state)
 	/* until the credits are spent, which none gives back before it ends */
 	while (call_now(&own, each, end_done) == 0)
 		sent++;
-	assert_int_equal(sent, 31);
+	assert_int_equal(sent, 30);
 	len = ask_fill(&own, 0);
 	rc = skein_rpc_call(l.conn, CALL, own.buf, len, own.resp, LEN_MAX,
 			    SKEIN_MS(5), &res);
