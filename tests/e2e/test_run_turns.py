@@ -176,6 +176,67 @@ def again_inherited():
              ["second b'second'\nfirst reset\nsecond b''", "b'second'"])
 
 
+# Reset behind bytes that have just gone back to TCP, while one before them is not
+# acknowledged: its answer came by the stream.
+OVERTAKEN = HEAD + """
+import array, fcntl, termios
+def unacknowledged(s):
+    count = array.array('i', [0])
+    fcntl.ioctl(s.fileno(), termios.TIOCOUTQ, count)
+    return count[0]
+def switched(s):
+    for i in range(3000):
+        s.sendall(b'PING')
+        assert recvn(s, 4) == b'PING', i
+        if unacknowledged(s):
+            return True
+    return False
+port = int(sys.argv[1])
+s = socket.create_connection(('127.0.0.1', port))
+while not switched(s):
+    s.close()
+    s = socket.create_connection(('127.0.0.1', port))
+s.sendall(b'STOP')
+s.sendall(b'OVER')
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 2)
+assert libc.connect(s.fileno(), struct.pack('H14x', 0), 16) == 0
+say('reset')
+sys.stdin.read()
+"""
+OVERTAKEN_SERVER = HEAD + """
+listener = socket.create_server(('127.0.0.1', 0))
+say('port', listener.getsockname()[1])
+word = b''
+while word != b'STOP':
+    s, _ = listener.accept()
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+    while (word := recvn(s, 4)) == b'PING':
+        s.sendall(word)
+sys.stdin.read()
+say(recvn(s, 4))
+try:
+    s.recv(4)
+except ConnectionResetError:
+    say('reset')
+"""
+
+
+def overtaken():
+    with Case() as case:
+        words = [tool(), 'run', '--', sys.executable, '-c']
+        waits, tell = os.pipe()
+        serves = case.start([*words, OVERTAKEN_SERVER], 'server', stdin=waits)
+        port = serves.expect(r'port (\d+)').group(1)
+        speaks = case.start([*words, OVERTAKEN, port], 'client', stdin=waits)
+        os.close(waits)
+        speaks.expect('reset')
+        os.close(tell)
+        serves.expect("b'OVER'")
+        serves.expect('reset')
+        speaks.exits(0)
+        serves.exits(0)
+
+
 def again(name, with_set, call):
     def case():
         if os.uname().machine != 'x86_64' and 'syscall' in call:
@@ -451,7 +512,7 @@ if __name__ == '__main__':
               again('again_in_a_set', True, 'libc.connect'),
               again('again_by_syscall', False,
                     'lambda *args: libc.syscall(42, *args)'),
-              again_inherited,
+              again_inherited, overtaken,
               *map(child, ('spawned', 'spawned_number', 'system', 'popen',
                            'vfork', 'vfork_number', 'Fork', 'clone',
                            'syscall_fork', 'syscall_clone')),

@@ -530,9 +530,7 @@ int sock_unread(struct sock *s)
 
 /* --- writing ------------------------------------------------------------- */
 
-/* Nothing of it may stay behind in the kernel waiting for more: the reader
- * takes it first. */
-static bool push(struct sock *s)
+bool sock_push(struct sock *s)
 {
 	int on = 1, was = 0, cork = 0;
 	socklen_t len = sizeof(was);
@@ -555,7 +553,7 @@ static void try_switch(struct sock *s)
 	struct counts c;
 
 	if (s->tx_on || s->stream->back.on || !stream_accepted(s->stream) ||
-	    stream_peer_stopped(s->stream) || !push(s) ||
+	    stream_peer_stopped(s->stream) || !sock_push(s) ||
 	    counts_take(s->fd, !s->accepting, &c))
 		return;
 	s->tx_on = stream_switch(s->stream, c.written) == 0;

@@ -232,6 +232,10 @@ ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
 ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags);
 int sock_shutdown(int fd, struct sock *s, int how);
+/* What was written by TCP leaves at once: none of it waits in the kernel, as
+ * Nagle's algorithm has it, until the peer has acknowledged what came before. False:
+ * the program corks it. Locked. */
+bool sock_push(struct sock *s);
 int sock_unread(struct sock *s);
 /* connect() with AF_UNSPEC: the connection is reset, and the socket may be
  * connected again, to another peer. */
