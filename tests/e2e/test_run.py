@@ -437,12 +437,13 @@ def speak(case, words, client, port, wanted):
     speaker.exits(0, 90)
 
 
-def echo(client, wanted=None, lines=2):
-    """An asyncio server and a client in Python: the report."""
+def echo(client, wanted=None, lines=2, **settings):
+    """An asyncio server, with these settings, and a client in Python: the
+    report."""
     with Case() as case:
         path = os.path.join(case.folder, 'report')
         words = [tool(), 'run', '--report', path, '--', sys.executable, '-c']
-        server = case.start([*words, SERVER], 'server')
+        server = case.start([*words, SERVER], 'server', env=settings)
         port = server.expect(r'^(\d+)$').group(1)
         speak(case, words, client, port, wanted)
         case.until('the ends of the server',
@@ -523,6 +524,14 @@ def test_forking_server():
 
 def test_blocking_client():
     found = echo(CLIENT, ['stream'])
+    if len(streams(found)) != 2:
+        raise Failure(f'{found}')
+
+
+def test_late_end():
+    """The accepting end listens when the calls after which the other one dials
+    are long over."""
+    found = echo(CLIENT, ['stream'], SKEIN_RUN_AFTER='20000')
     if len(streams(found)) != 2:
         raise Failure(f'{found}')
 
@@ -727,9 +736,9 @@ if __name__ == '__main__':
         print('skipped: libskein-socket is not built with a sanitizer')
         sys.exit(77)
     TESTS = [test_options, test_differential, test_link, test_shared_set,
-             test_blocking_client, test_forking_server, test_unfit_end,
-             test_forbidden, test_exec, test_spawn, test_closed, test_require,
-             test_require_ended]
+             test_blocking_client, test_late_end, test_forking_server,
+             test_unfit_end, test_forbidden, test_exec, test_spawn, test_closed,
+             test_require, test_require_ended]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

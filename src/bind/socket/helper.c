@@ -545,19 +545,21 @@ static bool host_ready(struct helper *h)
 
 /* Nobody listens: the connecting end dials again after 1, 4, 16 and 64 ms, for
  * the other end may be about to; and all that again after 8, 64 and 512 further
- * calls. */
+ * calls. The last time it goes on for seconds: the calls of a busy connection are
+ * over sooner than an other end's helper may get to run. */
 static void again_later(struct helper *h, struct meeting *m)
 {
 	static const unsigned more[] = {8, 64, 512};
 	struct sock *s;
 
-	if (m->dials < 4) {
-		m->step = STEP_DIAL;
-		m->deadline = state_now_ns() + (1000000ull << (2 * m->dials++));
-		return;
-	}
 	pthread_mutex_lock(&st.lock);
 	s = m->s;
+	if (m->dials < (s && s->tries == 3 && !s->rests ? 7 : 4)) {
+		m->step = STEP_DIAL;
+		m->deadline = state_now_ns() + (1000000ull << (2 * m->dials++));
+		pthread_mutex_unlock(&st.lock);
+		return;
+	}
 	if (s && !s->tries && !s->rests && counts_ended(s->fd)) {
 		sock_over(s);
 	} else if (s) {
