@@ -237,6 +237,24 @@ def overtaken():
         serves.exits(0)
 
 
+# What was written to a connection that exec closes is read.
+CLOSED_SERVER = """
+left = 0
+while data := s.recv(1 << 16):
+    left += len(data)
+say(left)
+"""
+CLOSED = """
+s.sendall(bytes(300000))
+os.execv('/bin/true', ['true'])
+"""
+
+
+def closed_by_exec():
+    for _ in range(5):
+        same(CLOSED, CLOSED_SERVER, ['300000', ''])
+
+
 def again(name, with_set, call):
     def case():
         if os.uname().machine != 'x86_64' and 'syscall' in call:
@@ -512,7 +530,7 @@ if __name__ == '__main__':
               again('again_in_a_set', True, 'libc.connect'),
               again('again_by_syscall', False,
                     'lambda *args: libc.syscall(42, *args)'),
-              again_inherited, overtaken,
+              again_inherited, overtaken, closed_by_exec,
               *map(child, ('spawned', 'spawned_number', 'system', 'popen',
                            'vfork', 'vfork_number', 'Fork', 'clone',
                            'syscall_fork', 'syscall_clone')),

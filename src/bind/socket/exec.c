@@ -80,8 +80,13 @@ static bool is_needed(int fd)
 static int keep_all(void)
 {
 	/* The parent of a child of vfork() goes on, and could promote more. */
-	return st.pid == getpid() ? keep(is_needed, SOCK_ON, "exec")
-				  : keep(is_left_to_it, SOCK_TCP, "exec");
+	if (st.pid != getpid())
+		return keep(is_left_to_it, SOCK_TCP, "exec");
+	if (keep(is_needed, SOCK_ON, "exec"))
+		return -1;
+	/* What exec closes was not handed back. */
+	state_drain();
+	return 0;
 }
 
 EXPORT(int, execve, const char *path, char *const *argv, char *const *envp)

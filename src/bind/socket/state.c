@@ -124,8 +124,9 @@ static void fork_child(void)
 	pthread_cond_init(&st.back_cond, NULL);
 	st.backs = NULL;
 	st.askers = NULL;
-	st.host = NULL; /* the parent's */
-	st.env = NULL;	/* the parent's */
+	st.draining = 0; /* by a thread of the parent's */
+	st.host = NULL;	 /* the parent's */
+	st.env = NULL;	 /* the parent's */
 	st.waiters = NULL;
 	pollers_fork();
 	st.pid = getpid();
@@ -246,13 +247,26 @@ static bool has_streams(void)
 static const char leaves[] = "exit of a forked child's parent";
 
 /* What was written is in the peers' rings before the sockets close. Locked. */
+static void drain(void)
+{
+	if (!sock_wait(all_drained, NULL))
+		state_say("skein run: a peer has not taken what was written "
+			  "before the program's end, bytes may be lost");
+}
+
 static void leave_rings(void)
 {
 	if (atomic_load(&st.shares))
 		back_shared(leaves);
-	if (!sock_wait(all_drained, NULL))
-		state_say("skein run: a peer has not taken what was written "
-			  "before the exit, bytes may be lost");
+	drain();
+}
+
+void state_drain(void)
+{
+	if (!atomic_load(&st.on) || !lock_at_end())
+		return;
+	drain();
+	pthread_mutex_unlock(&st.lock);
 }
 
 void state_end(void)

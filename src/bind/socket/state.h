@@ -123,6 +123,8 @@ static inline void state_top(int fd)
 
 /* The process is about to end without the library's destructor. */
 void state_end(void);
+/* Before exec: what was written to streams is in the peers' rings. */
+void state_drain(void);
 uint64_t state_now_ns(void);
 /* One line to stderr. */
 void state_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
