@@ -669,28 +669,11 @@ ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 	}
 }
 
-struct end_call {
-	int fd;
-	struct sock *s;
-	struct stream *stream;
-};
-
-/* Another thread may have closed it meanwhile, or had it handed back. */
-static bool same_stream(void *arg)
-{
-	const struct end_call *e = arg;
-	struct sock *s = sock_at(e->fd);
-
-	return s && s == e->s && s->stream == e->stream &&
-	       atomic_load(&s->mode) == SOCK_ON;
-}
-
 int sock_shutdown(int fd, struct sock *s, int how)
 {
 	ENV_HOLD_CANCEL();
 	struct call c = {.s = s, .fd = fd};
 	bool ended = false;
-	struct end_call e;
 	int rc;
 
 	pthread_mutex_lock(&st.lock);
@@ -705,10 +688,7 @@ int sock_shutdown(int fd, struct sock *s, int how)
 		 * room for an END it says the same. */
 		ended = s->tx_on && !stream_end(s->stream) && how == SHUT_WR;
 		/* TCP's end must not overtake the ring's bytes. */
-		e = (struct end_call){fd, s, s->stream};
-		if (!ended)
-			sock_drain(s->stream, same_stream, &e);
-		if (!ended && !same_stream(&e)) {
+		if (!ended && !sock_drain(fd, s)) {
 			pthread_mutex_unlock(&st.lock);
 			return SOCK_RETRY;
 		}

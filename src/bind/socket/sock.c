@@ -589,30 +589,41 @@ bool sock_wait(bool (*done)(void *arg), void *arg)
 	return true;
 }
 
+/* s is NULL: the stream has left its socket. */
 struct sock_end {
 	struct stream *stream;
-	bool (*go_on)(void *arg);
-	void *arg;
+	struct sock *s;
+	int fd;
 };
+
+/* Another thread may have closed it meanwhile, or had it handed back. */
+static bool is_same(const struct sock_end *e)
+{
+	return !e->s || (sock_at(e->fd) == e->s && e->s->stream == e->stream &&
+			 atomic_load(&e->s->mode) == SOCK_ON);
+}
 
 static bool has_drained(void *arg)
 {
-	const struct sock_end *d = arg;
+	const struct sock_end *e = arg;
 
-	if (d->go_on && !d->go_on(d->arg))
-		return true;
-	return stream_flush(d->stream) && stream_drained(d->stream);
+	return !is_same(e) ||
+	       (stream_flush(e->stream) && stream_drained(e->stream));
 }
 
-void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg)
+static bool drain(struct sock_end e)
 {
-	struct sock_end d = {stream, go_on, arg};
-
 	st.draining++;
-	if (!sock_wait(has_drained, &d))
+	if (!sock_wait(has_drained, &e))
 		state_say("skein run: the peer has not taken what was written "
 			  "before a stream's end, bytes may be lost");
 	st.draining--;
+	return is_same(&e);
+}
+
+bool sock_drain(int fd, struct sock *s)
+{
+	return drain((struct sock_end){s->stream, s, fd});
 }
 
 static void leave_todo(struct sock *s)
@@ -668,11 +679,13 @@ int sock_disconnect(int fd, struct sock *s, const struct sockaddr *addr,
 		errno = -rc;
 		rc = -1;
 	} else {
+		/* What the peer has not read stays in its ring; TCP's reset
+		 * comes behind it. */
+		if (atomic_load(&s->mode) == SOCK_ON)
+			sock_drain(fd, s);
 		rc = real(fd, addr, len);
 	}
 	err = errno;
-	/* What the peer has not read stays in its ring; TCP's reset comes
-	 * behind it. */
 	if (!rc && sock_at(fd) == s && atomic_load(&s->mode) != SOCK_TIED)
 		begin_again(s);
 	pthread_mutex_unlock(&st.lock);
@@ -796,7 +809,7 @@ void sock_forget(int fd)
 		/* Nobody else knows it now, while it drains. */
 		stream->user = NULL;
 		if (drains)
-			sock_drain(stream, NULL, NULL);
+			drain((struct sock_end){.stream = stream});
 		helper_free(stream);
 	}
 	pthread_mutex_unlock(&st.lock);

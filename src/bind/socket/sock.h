@@ -252,10 +252,10 @@ void sock_end_closed(void);
 /* Waits until done(), with the lock on entry and on return, but not while it
  * waits: other sockets go on. False: SOCK_DRAIN_NS were over. */
 bool sock_wait(bool (*done)(void *arg), void *arg);
-/* Waits, so, until the peer has what was written to a stream, which the caller has
- * taken off its socket, or knows to be this one: go_on() says if it still is.
- * After SOCK_DRAIN_NS a line says that bytes may be lost. */
-void sock_drain(struct stream *stream, bool (*go_on)(void *arg), void *arg);
+/* Waits, so, until the peer has what was written to the stream of s, which is on
+ * one. After SOCK_DRAIN_NS a line says that bytes may be lost. False: it is not on
+ * that stream any more, or not the socket of fd. */
+bool sock_drain(int fd, struct sock *s);
 /* Under --require, for a socket that was on no stream because its meeting
  * failed: says so, and ends the program if `now`, else returns true. Locked. */
 bool sock_require(const struct sock *s, bool now);
