@@ -619,7 +619,48 @@ def beside_echo(program, connections, mode, said):
 
 
 def test_cancel():
-    beside_echo(CANCEL, 2, 'adaptive', r'^300 of 300 cancelled$')
+    for mode in 'adaptive', 'bp':
+        beside_echo(CANCEL, 2, mode, r'^300 of 300 cancelled$')
+
+
+# The client is on the stream, and the server is not: a thread of it is in the kernel
+# with the connection, while another one answers.
+HALF_SWITCHED = """
+import socket, sys, threading, time
+def take(s, n):
+    while n:
+        n -= len(s.recv(n))
+if len(sys.argv) > 1:
+    for _ in range(5):
+        with socket.create_connection(('127.0.0.1', int(sys.argv[1]))) as s:
+            s.sendall(b'PING')
+            time.sleep(.05)
+            take(s, 4)
+            s.sendall(b'over')
+else:
+    listener = socket.create_server(('127.0.0.1', 0))
+    print(listener.getsockname()[1], flush=True)
+    for _ in range(5):
+        with listener.accept()[0] as s:
+            take(s, 4)
+            reads = threading.Thread(target=take, args=(s, 4))
+            reads.start()
+            time.sleep(.1)
+            s.sendall(b'PONG')
+            reads.join()
+"""
+
+
+def test_answer_by_tcp():
+    """A thread that polls looks for it there."""
+    with Case() as case:
+        words = [tool(), 'run', '--wait', 'bp', '--', sys.executable, '-c',
+                 HALF_SWITCHED]
+        env = {'SKEIN_RUN_AFTER': '1', 'SKEIN_RUN_IDLE': '0'}
+        server = case.start(words, 'server', env=env)
+        port = server.expect(r'^(\d+)$').group(1)
+        case.start([*words, port], 'client', env=env).exits(0, 60)
+        server.exits(0, 60)
 
 
 def test_signal():
@@ -654,4 +695,4 @@ if __name__ == '__main__':
     run_cases(test_both_write, test_both_write_without_memory, test_info,
               test_low_water, test_bad_pointers, test_pipeline, test_reset, test_gone, test_shut,
               test_close_waits_for_nobody, test_copies, test_stdio,
-              test_cancel, test_signal, test_any_name)
+              test_cancel, test_signal, test_answer_by_tcp, test_any_name)

@@ -94,11 +94,12 @@ def said(case, words, client, server, on, killed=False):
             for process in (serves, speaks)]
 
 
-def same(client, server, wanted, on=True):
+def same(client, server, wanted, on=True, wait='adaptive'):
     """The ends say this on TCP and on streams. Returns the report."""
     with Case() as case:
         path = os.path.join(case.folder, 'report')
-        for words in [], [tool(), 'run', '--report', path, '--']:
+        for words in [], [tool(), 'run', '--wait', wait, '--report', path,
+                          '--']:
             found = said(case, words, client, server, on)
             if found != wanted:
                 raise Failure(f'{words}: server and client say {found}, not '
@@ -235,6 +236,31 @@ def overtaken():
         serves.expect('reset')
         speaks.exits(0)
         serves.exits(0)
+
+
+# A thread that polls and does not sleep: a signal that its mask lets through.
+MASKED_SERVER = """
+say(recvn(s, 4))
+"""
+MASKED = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+signal.signal(signal.SIGALRM, lambda *args: None)
+none, events = ctypes.create_string_buffer(128), ctypes.create_string_buffer(12)
+fd = ctypes.create_string_buffer(struct.pack('ihh', s.fileno(), select.POLLIN, 0))
+ends = select.epoll()
+ends.register(s, select.EPOLLIN)
+for call in (lambda: libc.ppoll(fd, 1, None, none),
+             lambda: libc.epoll_pwait(ends.fileno(), events, 1, -1, none)):
+    signal.setitimer(signal.ITIMER_REAL, .05)
+    say(call(), ctypes.get_errno())
+s.sendall(b'done')
+"""
+
+
+def masked():
+    for wait in 'bp', 'bpts':
+        same(MASKED, MASKED_SERVER, ["b'done'", '-1 4\n-1 4'], wait=wait)
 
 
 # What was written to a connection that exec closes is read.
@@ -530,7 +556,7 @@ if __name__ == '__main__':
               again('again_in_a_set', True, 'libc.connect'),
               again('again_by_syscall', False,
                     'lambda *args: libc.syscall(42, *args)'),
-              again_inherited, overtaken, closed_by_exec,
+              again_inherited, overtaken, closed_by_exec, masked,
               *map(child, ('spawned', 'spawned_number', 'system', 'popen',
                            'vfork', 'vfork_number', 'Fork', 'clone',
                            'syscall_fork', 'syscall_clone')),

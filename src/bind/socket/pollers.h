@@ -20,6 +20,9 @@
 #include "stream/poller.h"
 
 #define POLLERS_REST_NS 1000000u
+/* Rounds after which a thread that polls asks the kernel for what would have ended
+ * its sleep. */
+#define POLL_ROUNDS 64
 
 struct env_waiter;
 

@@ -624,7 +624,15 @@ static void leave_set(struct set_call *call)
 	set_put(set);
 }
 
-/* The thread was cancelled while it slept. */
+/* The thread was cancelled while it polled, ... */
+static void cancelled_awake(void *arg)
+{
+	pthread_mutex_lock(&st.lock);
+	leave_set(arg);
+	pthread_mutex_unlock(&st.lock);
+}
+
+/* ... or while it slept. */
 static void cancelled(void *arg)
 {
 	struct set_call *call = arg;
@@ -656,7 +664,8 @@ static int sleep_in_kernel(int epfd, struct epoll_event *events, int max,
 	return REAL(epoll_pwait)(epfd, events, max, to_ms(left_ns), mask);
 }
 
-/* Here, and nowhere else in a wait, the thread may be cancelled. */
+/* Here, and in interrupted(), the thread may be cancelled, and nowhere else in a
+ * wait. */
 static int sleep_cancellable(struct set_call *call, struct epoll_event *events,
 			     int max, int64_t left_ns, const sigset_t *mask)
 {
@@ -672,6 +681,24 @@ static int sleep_cancellable(struct set_call *call, struct epoll_event *events,
 	pthread_setcancelstate(off, NULL);
 	pthread_cleanup_pop(0);
 	return n;
+}
+
+/* As that of wait.c. errno is set. */
+static bool interrupted(struct set_call *call, unsigned round,
+			const sigset_t *mask)
+{
+	const real_ppoll_t real = REAL(ppoll);
+	const struct timespec now = {0};
+	int n, off;
+
+	if (!round || round % POLL_ROUNDS)
+		return false;
+	pthread_cleanup_push(cancelled_awake, call);
+	pthread_setcancelstate(call->cancel, &off);
+	n = real(NULL, 0, &now, mask);
+	pthread_setcancelstate(off, NULL);
+	pthread_cleanup_pop(0);
+	return n < 0;
 }
 
 /* Sleeps in the kernel. Returns events for the program, 0: look again, -1. */
@@ -758,8 +785,11 @@ static int wait_there(struct set_call *call, struct epoll_event *events,
 		}
 		if (ours && call->mine && left > 0 && !slept &&
 		    (!pollers_idle(set->waiter, &pw, round) ||
-		     !may_sleep(set, &sleep_from)))
+		     !may_sleep(set, &sleep_from))) {
+			if (interrupted(call, round, mask))
+				return -1;
 			continue;
+		}
 		sleep_from = 0;
 		if (timeout_ns != NEVER && begun) {
 			left = timeout_ns - (int64_t)(state_now_ns() - begun);

@@ -55,8 +55,9 @@ struct wait {
 	struct spare_waiter *spare;   /* has waiter */
 	int cancel;		      /* the caller's cancel state */
 	struct signal_counts signals; /* when it began */
-	bool listed; /* its entries are in the sockets' lists */
-	bool heap;   /* all and k are to be freed */
+	uint64_t asked_ns; /* when the kernel was asked, or the wait began */
+	bool listed;	   /* its entries are in the sockets' lists */
+	bool heap;	   /* all and k are to be freed */
 };
 
 /* --- waiters ------------------------------------------------------------- */
@@ -240,7 +241,8 @@ static void cancelled(void *arg)
 	wait_free(w);
 }
 
-/* Here, and nowhere else in a wait, the thread may be cancelled. */
+/* Here, and nowhere else in a wait, the thread may be cancelled. A timeout of 0: it
+ * does not sleep. */
 static int ppoll_cancellable(struct wait *w, struct pollfd *fds, nfds_t n,
 			     int64_t timeout_ns, const sigset_t *mask)
 {
@@ -256,6 +258,15 @@ static int ppoll_cancellable(struct wait *w, struct pollfd *fds, nfds_t n,
 	pthread_setcancelstate(off, NULL);
 	pthread_cleanup_pop(0);
 	return rc;
+}
+
+/* A thread that polls does not sleep. What would end its sleep ends its polling: a
+ * cancellation, or a signal that its mask lets through. 0 or -errno. */
+static int interrupted(struct wait *w, unsigned round)
+{
+	if (round % POLL_ROUNDS)
+		return 0;
+	return ppoll_cancellable(w, NULL, 0, 0, w->mask) < 0 ? -errno : 0;
 }
 
 /* Asks the kernel: about the others, and what TCP has to say of ours. Returns
@@ -348,17 +359,20 @@ static int sleep_there(struct wait *w, int64_t left_ns)
 /* One look. As mark(), or -errno below -1. */
 static int look(struct wait *w, bool hurry, uint64_t now)
 {
-	bool due = poller_asks(
-		&st.poller,
-		atomic_load_explicit(&st.poll_ns, memory_order_relaxed), now);
+	uint64_t asked_ns =
+		atomic_load_explicit(&st.poll_ns, memory_order_relaxed);
+	/* Of ours the kernel may know more, too: what came by TCP before the
+	 * switch, and an end for which the ring had no room. */
+	bool due = w->others ? poller_asks(&st.poller, asked_ns, now)
+			     : now - w->asked_ns >= POLLER_KERNEL_NS;
 	int ready, others = 0;
 
 	pthread_mutex_lock(&st.lock);
 	ready = mark(w);
 	pthread_mutex_unlock(&st.lock);
-	if (ready < 0 || (!hurry && (!w->others || !due)) ||
-	    (hurry && ready && !w->others))
+	if (ready < 0 || (!hurry && !due) || (ready && !w->others))
 		return ready;
+	w->asked_ns = now;
 	atomic_store_explicit(&st.poll_ns, now, memory_order_relaxed);
 	others = ask_kernel(w, false, 0, NULL);
 	if (others < 0)
@@ -385,6 +399,7 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 		return -ENOMEM;
 	w->spare = spare;
 	w->waiter = spare->waiter;
+	w->asked_ns = begun;
 	for (;; now = state_now_ns()) {
 		int64_t left = timeout_ns == NEVER
 				       ? NEVER
@@ -397,8 +412,12 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 			rc = -EINTR;
 		if (rc || left <= 0)
 			break;
-		if (!pollers_idle(w->waiter, &pw, round++))
+		if (!pollers_idle(w->waiter, &pw, round++)) {
+			rc = interrupted(w, round);
+			if (rc)
+				break;
 			continue;
+		}
 		round = 0;
 		rc = sleep_there(w, left);
 		if (rc < 0)
