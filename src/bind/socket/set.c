@@ -683,7 +683,7 @@ static int sleep_cancellable(struct set_call *call, struct epoll_event *events,
 	return n;
 }
 
-/* As that of wait.c. errno is set. */
+/* As that of wait.c. True: errno is EINTR. */
 static bool interrupted(struct set_call *call, unsigned round,
 			const sigset_t *mask)
 {
@@ -698,7 +698,7 @@ static bool interrupted(struct set_call *call, unsigned round,
 	n = real(NULL, 0, &now, mask);
 	pthread_setcancelstate(off, NULL);
 	pthread_cleanup_pop(0);
-	return n < 0;
+	return n < 0 && errno == EINTR;
 }
 
 /* Sleeps in the kernel. Returns events for the program, 0: look again, -1. */

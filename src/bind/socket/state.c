@@ -39,20 +39,38 @@ _Thread_local struct signal_counts st_signals;
 #define REAL_NAME(fn, result, args) #fn,
 static const char *const real_names[REAL_COUNT] = {REAL_LIST(REAL_NAME)};
 
+static void *find_real(enum real_fn which)
+{
+	void *fn = dlsym(RTLD_NEXT, real_names[which]);
+
+	atomic_store_explicit(&st.real[which], fn, memory_order_relaxed);
+	return fn;
+}
+
 void *real_get(enum real_fn which)
 {
 	void *fn = atomic_load_explicit(&st.real[which], memory_order_relaxed);
 
 	if (__builtin_expect(fn != NULL, 1))
 		return fn;
-	fn = dlsym(RTLD_NEXT, real_names[which]);
+	fn = find_real(which);
 	if (!fn) {
 		fprintf(stderr, "libskein-socket: libc has no %s\n",
 			real_names[which]);
 		abort();
 	}
-	atomic_store_explicit(&st.real[which], fn, memory_order_relaxed);
 	return fn;
+}
+
+/* Before a thread can hold st.lock: dlsym() waits for a thread that loads a library,
+ * and that thread, in a constructor, may wait for st.lock. */
+static void find_all_real(void)
+{
+	int i;
+
+	for (i = 0; i < REAL_COUNT; i++)
+		find_real((enum real_fn)i);
+	dlerror(); /* the program did not ask */
 }
 
 uint64_t state_now_ns(void)
@@ -169,6 +187,7 @@ __attribute__((constructor)) static void start(void)
 		     named = FD_MAX / 8;
 	char *mem, why[320];
 
+	find_all_real();
 	if (wait && !poller_mode_find(wait, &mode) && mode == POLLER_TCP)
 		return;
 	/* Pages come when a descriptor in them is used. */

@@ -261,12 +261,11 @@ static int ppoll_cancellable(struct wait *w, struct pollfd *fds, nfds_t n,
 }
 
 /* A thread that polls does not sleep. What would end its sleep ends its polling: a
- * cancellation, or a signal that its mask lets through. 0 or -errno. */
-static int interrupted(struct wait *w, unsigned round)
+ * cancellation, or a signal that its mask lets through. */
+static bool interrupted(struct wait *w, unsigned round)
 {
-	if (round % POLL_ROUNDS)
-		return 0;
-	return ppoll_cancellable(w, NULL, 0, 0, w->mask) < 0 ? -errno : 0;
+	return round % POLL_ROUNDS == 0 &&
+	       ppoll_cancellable(w, NULL, 0, 0, w->mask) < 0 && errno == EINTR;
 }
 
 /* Asks the kernel: about the others, and what TCP has to say of ours. Returns
@@ -413,10 +412,10 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 		if (rc || left <= 0)
 			break;
 		if (!pollers_idle(w->waiter, &pw, round++)) {
-			rc = interrupted(w, round);
-			if (rc)
-				break;
-			continue;
+			if (!interrupted(w, round))
+				continue;
+			rc = -EINTR;
+			break;
 		}
 		round = 0;
 		rc = sleep_there(w, left);
