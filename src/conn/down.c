@@ -371,7 +371,8 @@ static void connecting(struct skein_conn *conn, uint64_t now_ns)
 {
 	if (!conn->fail_err && conn->closing)
 		conn_give_up(conn, -ESHUTDOWN, "closed");
-	if (!conn->fail_err && now_ns >= conn->deadline_ns) {
+	if (!conn->fail_err &&
+	    eng_is_late(conn->eng, conn->deadline_ns, now_ns)) {
 		if (!conn->client)
 			atomic_fetch_add(&conn->ctx->counts.timeouts, 1);
 		conn_give_up(conn, -ETIMEDOUT,
@@ -414,7 +415,7 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 			break;
 		}
 		conn_return_credits(conn);
-		if (now_ns >= conn->deadline_ns)
+		if (eng_is_late(conn->eng, conn->deadline_ns, now_ns))
 			conn_break(conn, -ETIMEDOUT,
 				   conn->begun || !conn->lanes
 					   ? "its last handshake message did "

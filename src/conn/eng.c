@@ -416,18 +416,40 @@ static void modules_tick(struct skein_engine *eng, uint64_t now_ns)
 				    now_ns);
 }
 
+/* What has come on control sockets. The kernel is asked for it, and not the last
+ * wake-up, which may be older than this beat, when a deadline waits for that. */
+static int links_beat(struct skein_engine *eng, uint64_t now_ns)
+{
+	int fds[LINKS_A_BEAT], i, count, moved = 0;
+
+	if (!eng->is_overdue && !engine_fd_ready(eng->e, eng->links_fd))
+		return 0;
+	count = env_waiter_ready_fds(eng->env, eng->links, fds, LINKS_A_BEAT);
+	for (i = 0; i < count; i++)
+		moved += socket_beat(eng, fds[i], now_ns);
+	if (count < LINKS_A_BEAT) {
+		eng->is_overdue = false;
+		eng->heard_ns = now_ns;
+	}
+	return moved;
+}
+
+bool eng_is_late(struct skein_engine *eng, uint64_t deadline_ns,
+		 uint64_t now_ns)
+{
+	if (now_ns < deadline_ns || eng->heard_ns >= deadline_ns)
+		return now_ns >= deadline_ns;
+	eng->is_overdue = true;
+	eng->next_tick_ns = 0; /* no sleep before the next beat */
+	return false;
+}
+
 static int peers_beat(struct skein_engine *eng, uint64_t now_ns)
 {
 	struct list_node *n, *next;
 	struct conn_peer *peer;
-	int fds[LINKS_A_BEAT], i, count, moved = 0;
+	int moved = links_beat(eng, now_ns);
 
-	if (engine_fd_ready(eng->e, eng->links_fd)) {
-		count = env_waiter_ready_fds(eng->env, eng->links, fds,
-					     LINKS_A_BEAT);
-		for (i = 0; i < count; i++)
-			moved += socket_beat(eng, fds[i], now_ns);
-	}
 	if (now_ns < eng->next_tick_ns)
 		return moved;
 	eng->next_tick_ns = now_ns + ENG_TICK_NS;

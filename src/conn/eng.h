@@ -90,6 +90,9 @@ struct skein_engine {
 	struct list_node dead;	    /* skein_conn.pending_link: to be freed */
 	struct list_node regions;   /* mem_region.link: memory that goes */
 	uint64_t next_tick_ns;
+	/* All that peers had said by then on control sockets has been read. */
+	uint64_t heard_ns;
+	bool is_overdue; /* a deadline waits for heard_ns: eng_is_late() */
 	/* Until then a sleeping engine need not look at swept connections; 0:
 	 * it arms them before it sleeps. */
 	uint64_t swept_until_ns;
@@ -141,6 +144,11 @@ void eng_polls_del(struct skein_engine *eng, struct skein_conn *conn);
 /* Watches a link's socket; stops that. */
 int eng_link_add(struct skein_engine *eng, struct conn_peer *peer, bool out);
 void eng_link_del(struct skein_engine *eng, struct conn_peer *peer);
+
+/* Has a wait for a peer's words lasted until its deadline? Not before what had
+ * come by then is read: this process may have been stopped, or busy. */
+bool eng_is_late(struct skein_engine *eng, uint64_t deadline_ns,
+		 uint64_t now_ns);
 
 /* Asks for conn_service() of conn in this round. */
 void eng_pend(struct skein_engine *eng, struct skein_conn *conn);

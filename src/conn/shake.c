@@ -13,15 +13,13 @@
 #include <errno.h>
 #include <stdio.h>
 
-struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,
-				     uint64_t deadline_ns)
+struct handshake *conn_handshake_new(struct skein_conn *conn, bool client)
 {
 	struct skein_ctx *ctx = conn->ctx;
 	struct handshake_conf conf = {
 		.key = ctx->key,
 		.key_len = ctx->key_len,
 		.proven = conn->peer->phase == PEER_READY,
-		.deadline_ns = deadline_ns,
 	};
 	struct handshake *hs = env_alloc(ctx->env, sizeof(*hs));
 
@@ -74,7 +72,7 @@ void conn_offer(struct skein_conn *conn)
 
 	conn->phase = CONN_P_SHAKE;
 	eng_pend(conn->eng, conn);
-	conn->hs = conn_handshake_new(conn, true, conn->deadline_ns);
+	conn->hs = conn_handshake_new(conn, true);
 	if (!conn->hs) {
 		conn_fail(conn, -ENOMEM, "no memory for the handshake", 0);
 		return;
@@ -176,12 +174,16 @@ void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
 		conn_pool_set(conn, peer->link.vqp->pool);
 	conn->phase = CONN_P_SHAKE;
 	conn->deadline_ns = now + l->handshake_ns;
-	if (peer->phase == PEER_SHAKING && peer->deadline_ns != ENV_NEVER)
+	if (peer->phase == PEER_SHAKING && peer->deadline_ns != ENV_NEVER) {
+		/* This process reads the offer late. */
+		if (peer->deadline_ns <= now)
+			peer->deadline_ns = conn->deadline_ns;
 		conn->deadline_ns = peer->deadline_ns;
+	}
 	conn_set_name(conn, peer->addr, peer->pid);
 	conn_set_state(conn, SKEIN_CONN_CONNECTING);
 	eng_pend(peer->eng, conn);
-	conn->hs = conn_handshake_new(conn, false, conn->deadline_ns);
+	conn->hs = conn_handshake_new(conn, false);
 	if (conn->hs) {
 		conn_shake_input(conn, msg, len);
 		return;
@@ -391,13 +393,12 @@ void conn_shake_input(struct skein_conn *conn, const uint8_t *msg, size_t len)
 	struct bytes_out out = bytes_out(buf, sizeof(buf));
 	struct handshake *hs = conn->hs;
 	enum handshake_action action;
-	uint64_t now = engine_now_ns(conn->eng->e);
 
 	if (!hs || conn->fail_err) {
 		late_message(conn, msg, len);
 		return;
 	}
-	action = handshake_input(hs, msg, len, now, &out);
+	action = handshake_input(hs, msg, len, &out);
 	conn_peer_send_shake(conn->peer, conn->number.number, &out);
 	switch (action) {
 	case HANDSHAKE_WAIT:

@@ -253,8 +253,7 @@ void conn_up(struct skein_conn *conn);
 bool conn_begin(struct skein_conn *conn);
 /* Then the application may: calls on_conn() or on_state(). */
 void conn_tell_ready(struct skein_conn *conn);
-struct handshake *conn_handshake_new(struct skein_conn *conn, bool client,
-				     uint64_t deadline_ns);
+struct handshake *conn_handshake_new(struct skein_conn *conn, bool client);
 
 /* down.c */
 void conn_service(struct skein_conn *conn, uint64_t now_ns);

@@ -13,8 +13,6 @@
 #include "base/assert.h"
 #include "conn/setup/handshake.h"
 
-#define DEADLINE 1000u
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct handshake_params own_params(void)
@@ -75,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct bytes_in in = bytes_in(data, size);
 	struct handshake_params own = own_params();
 	uint8_t choice = bytes_get_u8(&in), buf[HANDSHAKE_MSG_MAX];
-	struct handshake_conf conf = {.deadline_ns = DEADLINE};
+	struct handshake_conf conf = {0};
 	enum handshake_action action;
 	struct bytes_out out;
 	struct handshake hs;
@@ -102,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (!msg)
 			break;
 		out = bytes_out(buf, sizeof(buf));
-		action = handshake_input(&hs, msg, len, 0, &out);
+		action = handshake_input(&hs, msg, len, &out);
 		check_said(&out);
 		skein_assert(!failed || action == HANDSHAKE_FAILED);
 		failed = action == HANDSHAKE_FAILED;

@@ -168,7 +168,6 @@ static int open_server(struct perf *p, struct rpc_bench *b)
 		.size = sizeof(attr),
 		.engines = b->engines,
 		.engine_count = b->n_engines,
-		.handshake_timeout_ns = PERF_CONNECT_NS,
 	};
 	const char *addr;
 	int rc;
@@ -232,7 +231,6 @@ static int open_conn(struct perf *p, struct rpc_bench *b, unsigned i,
 		.shard = i,
 		.combine = p->o.degree,
 		.return_mode = (enum skein_return)p->o.ret,
-		.timeout_ns = PERF_CONNECT_NS,
 	};
 	int rc;
 
@@ -246,8 +244,7 @@ static int open_conn(struct perf *p, struct rpc_bench *b, unsigned i,
 static int force_degree(struct perf *p, struct rpc_bench *b, const char *addr)
 {
 	struct skein_conn_attr attr = {.size = sizeof(attr),
-				       .engine = b->engines[0],
-				       .timeout_ns = PERF_CONNECT_NS};
+				       .engine = b->engines[0]};
 	char least[16];
 	int rc = skein_conn_open(b->ctx, addr, &attr, &b->end_conn);
 

@@ -37,9 +37,6 @@
 /* A peer that has not moved for so long has failed. That its process has ended
  * is seen at once, by the control link: this is for one that hangs. */
 #define PERF_PATIENCE_NS 60000000000ull
-/* To connect: the peer's control link is up, so no answer is a busy machine or a
- * firewall. */
-#define PERF_CONNECT_NS 30000000000ull
 /* More for each byte: 16 MiB/s, on a machine with other things to do. */
 #define PERF_PATIENCE_BYTE_NS 60ull
 #define PERF_SIZE_MAX (1ull << 30)

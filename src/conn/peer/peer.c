@@ -569,7 +569,8 @@ void conn_peer_tick(struct conn_peer *peer, uint64_t now_ns)
 	uint8_t buf[CTLFRAME_HEAD];
 	struct bytes_out out = bytes_out(buf, sizeof(buf));
 
-	if (now_ns >= peer->deadline_ns && peer->phase != PEER_DEAD) {
+	if (peer->phase != PEER_DEAD &&
+	    eng_is_late(peer->eng, peer->deadline_ns, now_ns)) {
 		if (peer->phase == PEER_SHAKING && !peer->n_conns)
 			atomic_fetch_add(&peer->ctx->counts.timeouts, 1);
 		conn_peer_down(peer, -ETIMEDOUT, "it said nothing in time");

@@ -336,15 +336,12 @@ static enum handshake_action unexpected(struct handshake *hs, uint8_t type,
 }
 
 enum handshake_action handshake_input(struct handshake *hs, const uint8_t *msg,
-				      size_t len, uint64_t now_ns,
-				      struct bytes_out *out)
+				      size_t len, struct bytes_out *out)
 {
 	struct handshake_msg m;
 	int rc;
 
 	if (hs->state == HANDSHAKE_S_FAILED)
-		return HANDSHAKE_FAILED;
-	if (handshake_tick(hs, now_ns, out) == HANDSHAKE_FAILED)
 		return HANDSHAKE_FAILED;
 	if (len > HANDSHAKE_MSG_MAX)
 		return refuse(hs, HANDSHAKE_ERR_GARBAGE, "too long a message",
@@ -370,15 +367,4 @@ enum handshake_action handshake_input(struct handshake *hs, const uint8_t *msg,
 	}
 	chain_add(hs, msg, len);
 	return step(hs, &m, out);
-}
-
-enum handshake_action handshake_tick(struct handshake *hs, uint64_t now_ns,
-				     struct bytes_out *out)
-{
-	if (hs->state == HANDSHAKE_S_FAILED)
-		return HANDSHAKE_FAILED;
-	if (hs->state == HANDSHAKE_S_DONE || now_ns < hs->conf.deadline_ns)
-		return HANDSHAKE_WAIT;
-	return refuse(hs, HANDSHAKE_ERR_TIMEOUT, "the handshake took too long",
-		      out);
 }

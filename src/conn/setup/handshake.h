@@ -2,8 +2,8 @@
 /*
  * handshake.h - offer, accept, ready. docs/protocol/handshake.md.
  *
- * An engine without I/O, clock or memory of its own: messages and times in,
- * actions out. Its carrier (TCP, a Unix socket, rdma_cm private data, a meta
+ * An engine without I/O, clock or memory of its own: messages in, actions
+ * out. Its carrier (TCP, a Unix socket, rdma_cm private data, a meta
  * server, a simulator) delivers whole messages in order.
  *
  *	client				server
@@ -114,7 +114,6 @@ struct handshake_conf {
 	bool proven; /* the carrier was authenticated before */
 	uint8_t nonce[HANDSHAKE_NONCE_LEN]; /* fresh randomness */
 	uint8_t ctx_id[HANDSHAKE_ID_LEN];
-	uint64_t deadline_ns;
 };
 
 struct handshake {
@@ -155,11 +154,7 @@ void handshake_put_refuse(struct bytes_out *out, enum handshake_error code,
 /* Takes a message in, and writes an answer that must leave at once to out (room
  * for HANDSHAKE_MSG_MAX). */
 enum handshake_action handshake_input(struct handshake *hs, const uint8_t *msg,
-				      size_t len, uint64_t now_ns,
-				      struct bytes_out *out);
-/* FAILED when the deadline has passed, else WAIT. */
-enum handshake_action handshake_tick(struct handshake *hs, uint64_t now_ns,
-				     struct bytes_out *out);
+				      size_t len, struct bytes_out *out);
 
 /* Translate causes on the wire to errors of the API, and back. */
 int handshake_error_errno(uint32_t code);

@@ -14,8 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEADLINE 1000u
-
 struct end {
 	struct handshake hs;
 	uint8_t buf[HANDSHAKE_MSG_MAX];
@@ -55,7 +53,6 @@ static struct handshake_conf conf_of(uint8_t salt, const char *key)
 	struct handshake_conf c = {
 		.key = key,
 		.key_len = key ? strlen(key) : 0,
-		.deadline_ns = DEADLINE,
 	};
 
 	memset(c.nonce, 0x40 + salt, sizeof(c.nonce));
@@ -98,7 +95,7 @@ static void accept_it(struct duo *d)
 /* What from said last goes to to. */
 static enum handshake_action pass(struct end *from, struct end *to)
 {
-	return handshake_input(&to->hs, from->buf, from->out.pos, 0, fresh(to));
+	return handshake_input(&to->hs, from->buf, from->out.pos, fresh(to));
 }
 
 static void hex(const uint8_t *buf, size_t len, char *out)
@@ -340,7 +337,7 @@ static void test_reflection(void **state)
 	assert_int_equal(pass(&d.client, &d.server), HANDSHAKE_WAIT);
 	d.server.buf[5] = HANDSHAKE_PROVE;
 	assert_int_equal(handshake_input(&d.server.hs, d.server.buf,
-					 d.server.out.pos, 0, fresh(&d.client)),
+					 d.server.out.pos, fresh(&d.client)),
 			 HANDSHAKE_FAILED);
 	assert_int_equal(d.server.hs.err, -SKEIN_EAUTH);
 }
@@ -387,7 +384,7 @@ static void test_states(void **state)
 					 0);
 			if (proof)
 				bytes_put(&e->out, AUTH_MAC_LEN);
-			a = handshake_input(&e->hs, e->buf, e->out.pos, 0,
+			a = handshake_input(&e->hs, e->buf, e->out.pos,
 					    fresh(&d.client == e ? &d.server
 								 : &d.client));
 			if (type == rows[r].takes)
@@ -434,24 +431,6 @@ static void test_version(void **state)
 	d.server.buf[4] = 9;
 	assert_int_equal(pass(&d.server, &d.client), HANDSHAKE_FAILED);
 	assert_int_equal(d.client.hs.err, -SKEIN_EVERSION);
-}
-
-static void test_deadline(void **state)
-{
-	struct duo d;
-
-	duo_init(&d, NULL, NULL);
-	offer(&d);
-	assert_int_equal(handshake_tick(&d.client.hs, DEADLINE - 1,
-					fresh(&d.client)),
-			 HANDSHAKE_WAIT);
-	assert_int_equal(handshake_input(&d.server.hs, d.client.buf,
-					 d.client.out.pos, DEADLINE,
-					 fresh(&d.server)),
-			 HANDSHAKE_FAILED);
-	assert_int_equal(d.server.hs.err, -ETIMEDOUT);
-	assert_int_equal(pass(&d.server, &d.client), HANDSHAKE_FAILED);
-	assert_int_equal(d.client.hs.err, -ETIMEDOUT);
 }
 
 /* Appends an entry to an offer. */
@@ -520,7 +499,7 @@ static void test_cuts(void **state)
 	for (size_t cut = 0; cut < len; cut++) {
 		duo_init(&d, NULL, NULL);
 		assert_int_equal(handshake_input(&d.server.hs, d.client.buf,
-						 cut, 0, fresh(&d.server)),
+						 cut, fresh(&d.server)),
 				 HANDSHAKE_FAILED);
 	}
 	for (size_t i = 0; i < len; i++) {
@@ -561,7 +540,6 @@ int main(void)
 		cmocka_unit_test(test_states),
 		cmocka_unit_test(test_refuse),
 		cmocka_unit_test(test_version),
-		cmocka_unit_test(test_deadline),
 		cmocka_unit_test(test_entries),
 		cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_too_large),
