@@ -80,6 +80,62 @@ static void test_bad_rkey_late(void **state)
 	rig_async(&b, IBV_EVENT_QP_ACCESS_ERR);
 }
 
+static void *to_reset(void *arg)
+{
+	struct rig_end *e = arg;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	/* NULL: done */
+	return e->dev->ops->modify_qp(e->dev, e->qp, &attr, IBV_QP_STATE)
+		       ? e
+		       : NULL;
+}
+
+static bool has_begun_reset(void *arg)
+{
+	struct rig_end *e = arg;
+
+	return soft_qp_state(soft_qp_of(e->qp)) == IBV_QPS_RESET;
+}
+
+/* The same, and b's owner takes its QP to RESET before the control thread has
+ * looked. The look in the middle of that move breaks nothing: out of RESET a QP
+ * goes by its owner's will. */
+static void test_bad_rkey_reset(void **state)
+{
+	struct soft *s = soft_of_dev(b.dev);
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+	pthread_t owner;
+	void *failed;
+
+	assert_int_equal(rig_post(&b, IBV_WR_RDMA_WRITE, 2, b.buf, 8,
+				  (uintptr_t)a.buf, a.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&b, 2, IBV_WC_SUCCESS);
+	pthread_mutex_lock(&s->lock);
+	assert_int_equal(write_to((uintptr_t)b.buf, b.mem->mr->rkey ^ 1, 8), 0);
+	rig_expect(&a, 1, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(rig_post(&b, IBV_WR_RDMA_WRITE, 3, b.buf, 8,
+				  (uintptr_t)a.buf, a.mem->mr->rkey,
+				  IBV_SEND_SIGNALED),
+			 0);
+	rig_expect(&b, 3, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(pthread_create(&owner, NULL, to_reset, &b), 0);
+	rig_until(has_begun_reset, &b); /* and waits for the lock */
+	soft_qp_service(s, soft_qp_of(b.qp));
+	pthread_mutex_unlock(&s->lock);
+	pthread_join(owner, &failed);
+	assert_null(failed);
+	assert_int_equal(state_of(&b), IBV_QPS_RESET);
+	assert_int_equal(b.dev->ops->modify_qp(
+				 b.dev, b.qp, &init,
+				 IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+					 IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+			 0);
+	rig_async(&b, IBV_EVENT_QP_ACCESS_ERR);
+}
+
 static void test_bad_range(void **state)
 {
 	assert_int_equal(write_to((uintptr_t)b.buf + RIG_MEM - 4,
@@ -702,6 +758,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		EACH(test_bad_rkey),
 		EACH(test_bad_rkey_late),
+		EACH(test_bad_rkey_reset),
 		EACH(test_bad_range),
 		EACH(test_wrapped_range),
 		EACH(test_rights),

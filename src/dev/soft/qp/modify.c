@@ -98,6 +98,10 @@ static bool to_err(struct soft_qp *q)
 
 void soft_qp_to_err(struct soft_qp *q)
 {
+	/* Its owner takes it to RESET just now: what it broke on is its last
+	 * life's. */
+	if (soft_qp_state(q) == IBV_QPS_RESET)
+		return;
 	if (to_err(q))
 		soft_ask_service(q->s, q->idx);
 }

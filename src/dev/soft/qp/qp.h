@@ -233,8 +233,9 @@ const char *soft_qp_link(struct ibv_qp *qp);
 /* modify.c */
 int soft_modify_qp(struct dev *dev, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		   int mask);
-/* To ERR from anywhere; q->lock held. The control thread starts to flush the
- * receives once the peer is known to have left. */
+/* What breaks a QP moves it to ERR, but not out of RESET: that is its owner's,
+ * by modify_qp() (IBA 10.3.1.1). q->lock held. The control thread starts to
+ * flush the receives once the peer is known to have left. */
 void soft_qp_to_err(struct soft_qp *q);
 /* What a failed request of the send queue does to its QP: ERR, or SQE where
  * the transport is unreliable (IBA 10.3.1.7). q->lock held. */
