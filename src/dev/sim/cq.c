@@ -212,6 +212,9 @@ static void cq_overflow(struct sim_cq *cq)
 		if (sim_cq_of(q->init.send_cq) != cq &&
 		    sim_cq_of(q->init.recv_cq) != cq)
 			continue;
+		/* out of RESET it goes by modify_qp() alone */
+		if (q->ex.qp_base.state == IBV_QPS_RESET)
+			continue;
 		sim_qp_to_err(q);
 		sim_async(d, IBV_EVENT_QP_FATAL, &q->ex.qp_base);
 	}

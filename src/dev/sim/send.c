@@ -88,6 +88,8 @@ static void fail(struct sim_qp *q, enum ibv_wc_status status)
 		sim_qp_to_err(q);
 		return;
 	}
+	if (q->ex.qp_base.state == IBV_QPS_ERR)
+		return; /* the CQ had no place for it, and broke the QP */
 	q->ex.qp_base.state = IBV_QPS_SQE;
 	sim_cancel(q->d->w, &q->tx_ev);
 	sim_cancel(q->d->w, &q->timer);

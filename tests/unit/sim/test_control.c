@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The control path: what a call costs on its core, and in the NIC, which does
- * one thing at a time for all processes of its node; CQs of other sizes.
+ * one thing at a time for all processes of its node; CQs of other sizes, and
+ * too small ones.
  */
 #include "rig_sim.h"
 
@@ -117,6 +118,88 @@ static void drive_resize(struct rig *r)
 	rig_destroy(b, qb);
 }
 
+static bool next_async(struct end *e, enum ibv_event_type *type, void **element)
+{
+	struct ibv_async_event ev;
+
+	if (e->dev->ops->get_async_event(e->dev, &ev))
+		return false;
+	*type = ev.event_type;
+	*element = ev.element.qp;
+	e->dev->ops->ack_async_event(e->dev, &ev);
+	return true;
+}
+
+/* A CQ with more completions than places breaks, and its QPs with it; not one in
+ * RESET: out of there a QP goes by its owner's will. */
+static void drive_overflow(struct rig *r)
+{
+	struct end *a = &r->end[0], *b = &r->end[1];
+	struct ibv_cq *large = a->cq;
+	struct ibv_qp *qa, *spare, *qb = rig_qp(b, IBV_QPT_RC, NULL);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	enum ibv_event_type type;
+	struct ibv_wc wc;
+	void *element;
+	int i;
+
+	assert_int_equal(a->dev->ops->create_cq(a->dev, 4, NULL, NULL, &a->cq),
+			 0);
+	qa = rig_qp(a, IBV_QPT_RC, NULL);
+	spare = rig_qp(a, IBV_QPT_RC, NULL);
+	rig_connect(a, qa, b, qb, NULL);
+	for (i = 0; i <= a->cq->cqe; i++)
+		assert_int_equal(ibv_post_send(qa, &wr, &bad), 0);
+	rig_wait(r, 100000);
+	assert_int_equal(ibv_poll_cq(a->cq, 1, &wc), -EIO);
+	assert_int_equal(qa->state, IBV_QPS_ERR);
+	assert_int_equal(spare->state, IBV_QPS_RESET);
+	assert_true(next_async(a, &type, &element));
+	assert_int_equal(type, IBV_EVENT_CQ_ERR);
+	assert_true(next_async(a, &type, &element));
+	assert_int_equal(type, IBV_EVENT_QP_FATAL);
+	assert_ptr_equal(element, qa);
+	assert_false(next_async(a, &type, &element));
+	assert_int_equal(dev_qp_init(a->dev, spare, RIG_ACCESS), 0);
+	rig_destroy(a, spare);
+	rig_destroy(a, qa);
+	rig_destroy(b, qb);
+	assert_int_equal(a->dev->ops->destroy_cq(a->dev, a->cq), 0);
+	a->cq = large;
+}
+
+/* A request fails, and its completion is the one too many: ERR is the last
+ * word, though a failed request alone would bring a UC QP to SQE. */
+static void drive_overflow_failed(struct rig *r)
+{
+	struct end *a = &r->end[0], *b = &r->end[1];
+	struct ibv_cq *large = a->cq;
+	struct ibv_sge wrong = {.lkey = a->mr->lkey ^ 0xffff00, .length = 8};
+	struct ibv_qp *qa, *qb = rig_qp(b, IBV_QPT_UC, NULL);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
+				 .sg_list = &wrong,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	int i;
+
+	assert_int_equal(a->dev->ops->create_cq(a->dev, 4, NULL, NULL, &a->cq),
+			 0);
+	qa = rig_qp(a, IBV_QPT_UC, NULL);
+	rig_connect(a, qa, b, qb, NULL);
+	for (i = 0; i <= a->cq->cqe; i++) {
+		wr.num_sge = i == a->cq->cqe;
+		assert_int_equal(ibv_post_send(qa, &wr, &bad), 0);
+	}
+	rig_wait(r, 100000);
+	assert_int_equal(qa->state, IBV_QPS_ERR);
+	rig_destroy(a, qa);
+	rig_destroy(b, qb);
+	assert_int_equal(a->dev->ops->destroy_cq(a->dev, a->cq), 0);
+	a->cq = large;
+}
+
 /* --- one NIC for all --------------------------------------------------- */
 
 struct maker {
@@ -183,12 +266,19 @@ static void test_resize(void **state)
 	rig_run(2, &model, NULL, drive_resize);
 }
 
+static void test_overflow(void **state)
+{
+	rig_run(2, &model, NULL, drive_overflow);
+	rig_run(2, &model, NULL, drive_overflow_failed);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_calls),
 		cmocka_unit_test(test_rate),
 		cmocka_unit_test(test_resize),
+		cmocka_unit_test(test_overflow),
 	};
 
 	if (nic_model_find("connectx4", &model))
