@@ -197,7 +197,7 @@ class Process:
         self.opened = []  # (kind, name, mode, GID) of its devices
         self.log = []
         self.lines = []
-        self.seen = 0
+        self.seen = {'out': 0, 'err': 0}
         self.changed = threading.Condition()
         self.popen = subprocess.Popen(
             argv, stdin=stdin, stdout=subprocess.PIPE,
@@ -258,15 +258,18 @@ class Process:
                              if kind in (None, which))
 
     def expect(self, pattern, timeout=DEADLINE_S):
-        """Waits for a line that matches, after those that earlier calls
-        consumed. Returns the match."""
+        """Waits for a line that matches, after those of its pipe that earlier
+        calls found: lines of two pipes have no order. Returns the match."""
         limit = time.monotonic() + timeout * SCALE
         with self.changed:
+            at = min(self.seen.values())
             while True:
-                while self.seen < len(self.lines):
-                    match = re.search(pattern, self.lines[self.seen][1])
-                    self.seen += 1
+                while at < len(self.lines):
+                    kind, line = self.lines[at]
+                    at += 1
+                    match = at > self.seen[kind] and re.search(pattern, line)
                     if match:
+                        self.seen[kind] = at
                         return match
                 left = limit - time.monotonic()
                 if self.open == 0 or left <= 0:

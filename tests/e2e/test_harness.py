@@ -32,6 +32,21 @@ def expects_lines_in_order():
         fails('ended', lambda: child.expect('never'))
 
 
+def expects_in_each_pipe():
+    """Between two pipes there is no order: one is read before the other."""
+    with Case() as case:
+        ours, tell = os.pipe()
+        child = case.start([SHELL, '-c', 'echo one; echo two; read on;'
+                            'echo port 7 >&2'], stdin=ours)
+        os.close(ours)
+        case.until('two is read', lambda: 'two' in child.text('out'))
+        os.close(tell)
+        assert child.expect(r'port (\d)').group(1) == '7'
+        child.expect('two')
+        fails('ended', lambda: child.expect('one'))
+        fails('ended', lambda: child.expect('port'))
+
+
 def sees_statuses():
     with Case() as case:
         fails('ended with status 3',
@@ -116,5 +131,6 @@ def sees_another_device():
         fails('told to take', lambda: quiet(lambda: says(line, device)))
 
 
-run_cases(expects_lines_in_order, sees_statuses, sees_what_is_left,
-          kills_what_runs, pauses, sets_limits, sees_another_device)
+run_cases(expects_lines_in_order, expects_in_each_pipe, sees_statuses,
+          sees_what_is_left, kills_what_runs, pauses, sets_limits,
+          sees_another_device)

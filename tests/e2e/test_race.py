@@ -5,7 +5,6 @@ waits for the dead one, no value is wrong, every key can be written after it."""
 
 import os
 import random
-import re
 import time
 
 from harness import (Case, DEVICES, Failure, MODE, built, rounds, run_cases,
@@ -41,14 +40,10 @@ class Table:
 
 
 def counts(client):
-    """What it says at its end, which may be read before what it has said by its
-    other stream."""
     client.exits(0, 60)
-    m = re.search(r'^race: (\d+) gets \((\d+) absent\), (\d+) inserts, '
-                  r'(\d+) updates, (\d+) deletes, (\d+) wrong; '
-                  r'(\d+) splits$', client.text(), re.M)
-    if not m:
-        raise Failure(f'no counts in {client.text()}')
+    m = client.expect(r'^race: (\d+) gets \((\d+) absent\), (\d+) inserts, '
+                      r'(\d+) updates, (\d+) deletes, (\d+) wrong; '
+                      r'(\d+) splits$')
     return [int(n) for n in m.groups()]
 
 
