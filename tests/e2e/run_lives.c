@@ -398,10 +398,10 @@ static void turn_copy(struct conn *c)
 	}
 	leave_set(c);
 	copy.fd = copy_of(c->fd);
+	must(copy.fd >= 0, "a copy");
 	/* As lowest() says of the others. */
 	if (t.kind % 5 == 2 || t.kind % 5 == 3)
 		say("a copy is number %d", copy.fd);
-	must(copy.fd >= 0, "a copy");
 	put(t.kind & 8 ? c : &copy, t.sent);
 	take_from(&copy, 0, t.back / 2);
 	leave_set(&copy);
