@@ -266,8 +266,10 @@ def take(tests, entries, status, is_late):
             test.ran({'result': 'LOST', 'returncode': status})
 
 
-def run_again(options, build, tests):
-    """What failed by time, alone; the lines of those that pass."""
+def run_again(tests, alone, sources):
+    """What failed by time, by alone(test), which gives the results of AGAIN_TIMES
+    runs or of those up to a failure; the lines of the tests that pass, with the
+    files sources(test)."""
     again = [test for test in tests if test.late()]
     unstable = []
     if len(again) > AGAIN_MAX:
@@ -277,15 +279,13 @@ def run_again(options, build, tests):
         load = os.getloadavg()[0]
         why = test.late()
         print(f'\n{test.name} again, alone: {why}', flush=True)
-        entries, *_ = run_meson(options, [test], 1, 'again',
-                                [f'--repeat={AGAIN_TIMES}'])
-        good = [entry for entry in entries
+        good = [entry for entry in alone(test)
                 if entry['result'] in ('OK', 'EXPECTEDFAIL')]
         if len(good) == AGAIN_TIMES:
             test.ran(good[-1])
             unstable.append(f'unstable: {test.name}: {why}; '
                             f'load {load:.1f}; from '
-                            f'{", ".join(build.sources(test))}')
+                            f'{", ".join(sources(test))}')
     return unstable
 
 
@@ -359,7 +359,10 @@ def main(argv):
     take(tests, entries, status, is_late)
     took = max(time.monotonic() - begun, 1e-3)
     busy = (cpu_s() - before) / took / cores
-    unstable = run_again(options, build, tests)
+    unstable = run_again(
+        tests, lambda test: run_meson(options, [test], 1, 'again',
+                                      [f'--repeat={AGAIN_TIMES}'])[0],
+        build.sources)
     passed, failed, skipped = report(tests)
     for line in unstable:
         print(line)

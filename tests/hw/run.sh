@@ -37,7 +37,7 @@ fi
 "$src/scripts/rdma-vm.sh" --timeout 1380 \
 	--env SKEIN_TEST_DEVICE=verbs:rxe0 --env SKEIN_TEST_DEVICE2=verbs:rxe1 \
 	--env SRC="$src" --env SKEIN_BUILD="$build" \
-	--env SKEIN_TEST_TIME_SCALE=3 -- "$here/guest.sh" "$list"
+	--env SKEIN_TEST_TIME_SCALE=3 -- "$here/guest.py" "$list"
 status=$?
 [ $status -le 1 ] || echo "FAIL lane (exit status $status of the VM)"
 exit $status

@@ -104,6 +104,26 @@ for result, status, text, again in [
     why = ran('a', text, result, status).late()
     assert bool(why) == again, (result, status, text, why)
 
+# It passes if it does so each time, alone; the VM lane (tests/hw/guest.py) has the
+# same rule.
+OK, FAIL = {'result': 'OK'}, {'result': 'FAIL'}
+for text, many, alone, runs, unstable in [
+        (LATE, 1, [OK] * 3, 1, 1), (LATE, 1, [OK, OK, FAIL], 1, 0),
+        (LATE, 1, [OK, OK], 1, 0), (WRONG, 1, [OK] * 3, 0, 0),
+        (LATE, 8, [OK] * 3, 8, 8), (LATE, 9, [OK] * 3, 0, 0)]:
+    asked = []
+    tests = [ran(f'a{number}', text, 'FAIL', 1) for number in range(many)]
+    with contextlib.redirect_stdout(io.StringIO()):
+        lines = run_tests.run_again(
+            tests, lambda test: asked.append(test) or alone,
+            lambda test: [f'tests/{test.name}.c', 'tests/rig.c'])
+    assert (len(asked), len(lines)) == (runs, unstable), (alone, asked, lines)
+    assert sum(test.counts()[1] for test in tests) == many - unstable, alone
+    for line in lines[:1]:
+        assert line.startswith('unstable: a0: [  ERROR   ] --- not within 20 s'
+                               ': an answer; load '), line
+        assert line.endswith('; from tests/a0.c, tests/rig.c'), line
+
 # What says why is repeated, wherever it stood, and not without end.
 REASON = ('[  ERROR   ] --- 0 != -0xb\n[   LINE   ] --- test_x.c:205: error: '
           'Failure!\n')
