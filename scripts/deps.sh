@@ -24,7 +24,7 @@ set -u
 build="gcc libc6-dev make meson ninja-build pkg-config
 	libibverbs-dev libxxhash-dev libdeflate-dev libjansson-dev
 	nettle-dev"
-test="libcmocka-dev python3 g++ binutils procps clang-format-14
+test="libcmocka-dev python3 git g++ binutils procps clang-format-14
 	strace valgrind spin musl-tools
 	ibverbs-utils perftest qperf rdmacm-utils ucx-utils
 	python3-pyverbs

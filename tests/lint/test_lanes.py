@@ -95,12 +95,39 @@ for script, goes_on in [
     lane.name = 'bare'
     assert lanes.readme_true([lane]) == goes_on, script
 
+# What the last half day's commits touch: in another user's tree, and in a clone
+# that may end within it.
+os.environ.update({'GIT_CONFIG_GLOBAL': os.devnull, 'GIT_CONFIG_NOSYSTEM': '1',
+                   **{f'GIT_{role}_{what}': 'ci@localhost'
+                      for role in ('AUTHOR', 'COMMITTER')
+                      for what in ('NAME', 'EMAIL')}})
+with tempfile.TemporaryDirectory() as folder:
+    def repository(name, *command):
+        os.chdir(folder)
+        lanes.output('git', *command, name)
+        os.chdir(name)
+
+    repository('whole', 'init', '-q', '-b', 'main')
+    for name, hours in ('old', 1), ('before', 14), ('last', 24):
+        with open(name, 'w', encoding='utf-8'):
+            pass
+        lanes.output('git', 'add', name)
+        lanes.output('git', 'commit', '-qm', name,
+                     f'--date={1700000000 + hours * 3600} +0000')
+    os.environ['GIT_TEST_ASSUME_DIFFERENT_OWNER'] = '1'
+    assert lanes.touched() == {'before', 'last'}, lanes.touched()
+    del os.environ['GIT_TEST_ASSUME_DIFFERENT_OWNER']
+    for depth, files in ('1', None), ('2', None), ('3', {'before', 'last'}):
+        repository(depth, 'clone', '-q', f'--depth={depth}',
+                   f'file://{folder}/whole')
+        assert lanes.touched() == files, (depth, lanes.touched())
+    os.chdir(ROOT)
+
 # Unstable tests: three, but none that was changed.
 LINE = 'unstable: a/{0}: its limit; load 3.0; from tests/{0}.c, tests/rig.c'
-lanes.touched = lambda: {'src/a.c'}
-for many, changed, status in [(3, 'src/a.c', 0), (4, 'src/a.c', 1),
-                              (1, 'tests/rig.c', 1)]:
-    lanes.touched = lambda: {changed}
+for many, changed, status in [(3, {'src/a.c'}, 0), (4, {'src/a.c'}, 1),
+                              (1, {'tests/rig.c'}, 1), (1, None, 1)]:
+    lanes.touched = lambda: changed
     lane, _ = ran('; '.join(f"echo '{LINE.format(i)}'" for i in range(many)) +
                   '; echo 9 passed, 0 failed, 0 skipped')
     assert closed(lane)[0] == status, (many, changed)
