@@ -198,12 +198,16 @@ sim-plots:
 	scripts/rfrpc-plots.sh "$(BUILD)/tools/skein"
 	scripts/rrc-plots.sh "$(BUILD)/tools/skein"
 
-# The loader finds a library in a folder of the system's only by its cache.
+# The loader finds a library in a folder of the system's only by its cache. Of a log
+# that root wrote a user may not write the next one.
 ##install: into PREFIX (/usr/local), or below DESTDIR
 install:
 	$(build) "$(BUILD)" $(prefix)
+	@rm -f "$(BUILD)/meson-logs/install-log.txt"
 	to="$(DESTDIR)"; DESTDIR=$${to:+$$(realpath -ms "$$to")} \
-		meson install -C "$(BUILD)" --no-rebuild
+		meson install -C "$(BUILD)" --no-rebuild || { [ "$$(id -u)" = 0 ] || \
+		echo "make install: may $$(id -un) write there? sudo make install" >&2; \
+		exit 1; }
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 ##clean: remove all build folders

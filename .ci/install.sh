@@ -125,6 +125,26 @@ without_tools() {
 	make -s help | grep '^demo  *the main job'
 }
 
+# A user with sudo: the folder stays the user's.
+by_sudo() {
+	local user
+
+	user=$(stat -c %U .)
+	as_user() { sudo -u "$user" -H "$@"; }
+	touch "$work/begun"
+	as_user sudo make install PREFIX=/opt/by-sudo
+	[ -x /opt/by-sudo/bin/skein ]
+	as_user make install PREFIX=/tmp/own
+	[ -x /tmp/own/bin/skein ]
+	absent grep . <(find build -newer "$work/begun" -user root)
+	as_user sudo scripts/build.sh --configure build-new
+	[ "$(stat -c %U build-new)" = "$user" ]
+	rm -rf build-new
+	absent as_user make install PREFIX=/usr/local > "$work/refused" 2>&1
+	grep '? sudo make install$' "$work/refused"
+}
+
+check "by sudo, and by the same user" by_sudo
 check "make install, and a program finds it" defaults
 check "the pages that man pages name" pages
 check "PREFIX of a folder that was built for another" prefix

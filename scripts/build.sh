@@ -14,9 +14,18 @@
 # compiling, which scripts/run-tests.py --compile does for what it runs.
 set -eu
 
+root=$(dirname "$(readlink -f "$0")")/..
+folder=$1
+[ "$1" != --configure ] || folder=$2
+# A user's folder stays the user's when root calls this by sudo (sudo make install).
+owner=$(cd "$root" && stat -c %u "$folder" 2>/dev/null ||
+	stat -c %u "$(dirname "$folder")" 2>/dev/null) || owner=0
+if [ "$(id -u)" = 0 ] && [ "$owner" != 0 ] && [ "$owner" = "${SUDO_UID:-}" ]; then
+	exec setpriv --reuid="$SUDO_UID" --regid="$SUDO_GID" --init-groups env \
+		HOME="$(getent passwd "$SUDO_UID" | cut -d: -f6)" "$0" "$@"
+fi
 compile=1
 [ "$1" != --configure ] || { compile=; shift; }
-folder=$1
 shift
 options=()
 targets=()
@@ -47,7 +56,7 @@ for option in sys.argv[2:]:
 PY
 }
 
-cd "$(dirname "$(readlink -f "$0")")/.."
+cd "$root"
 if [ ! -f "$folder/build.ninja" ]; then
 	given=" ${options[*]-} ${MESON_ARGS:-}"
 	[[ $given == *prefix[=\ ]* ]] || options+=(-Dprefix=/usr/local)
