@@ -6,6 +6,7 @@
  *	lane_client.c	a lane: what its leader does, what the owner does
  *	thread.c	a thread: how its calls are sent; blocking calls
  *	replies.c	its asynchronous calls, and the ring of their results
+ *	gather.c	asynchronous calls that leave together
  *	handle.c	the handle: threads without room, the scheduler of
  *			threads, statistics
  *

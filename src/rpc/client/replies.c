@@ -18,7 +18,7 @@
 
 #include "base/pow2.h"
 #include "conn/ctx.h"
-#include "rpc/client/replies.h"
+#include "rpc/client/gather.h"
 
 #define REPLIES_LEN (256u << 10)
 #define ASYNC_MAX 1024u
@@ -70,25 +70,6 @@ static void put_reply(struct rpc_async *a, struct skein_rpc_result res)
 			      memory_order_release);
 }
 
-static void send_gathered(struct rpc_thread *s);
-
-/* With a latency bound: a call has ended. */
-static __attribute__((noinline)) void bounded_ended(struct rpc_thread *s,
-						    struct rpc_async *a)
-{
-	struct tuner *t = &s->gather->tuner;
-
-	if (!a->begun_ns)
-		return;
-	tuner_ended(t, a->begun_ns, env_now_ns(s->env));
-	a->begun_ns = 0;
-	/* Relaxed: statistics. */
-	atomic_store_explicit(&s->batch, t->size, memory_order_relaxed);
-	atomic_store_explicit(&s->timed, t->seen_all, memory_order_relaxed);
-	atomic_store_explicit(&s->late, t->late_all, memory_order_relaxed);
-	atomic_store_explicit(&s->unmet, t->unmet, memory_order_relaxed);
-}
-
 static void async_free(struct rpc_thread *s, struct rpc_async *a)
 {
 	s->unreaped--;
@@ -125,7 +106,7 @@ static int replies_run(struct rpc_thread *s)
 			res.data = buf ? buf->addr : (void *)(reply + 1);
 		s->reaped++;
 		if (__builtin_expect(s->gathers & RPC_BOUNDED, 0))
-			bounded_ended(s, a);
+			rpc_gather_ended(s, a);
 		/* Often done() makes another call with it. */
 		async_free(s, a);
 		if (buf) {
@@ -182,7 +163,7 @@ static void tell_directly(struct rpc_async *a,
 	s->reaped++;
 	rpc_thread_unanswered(s, a->rc, res->outcome);
 	if (__builtin_expect(s->gathers & RPC_BOUNDED, 0))
-		bounded_ended(s, a);
+		rpc_gather_ended(s, a);
 	async_free(s, a);
 	rpc_thread_ended(s);
 	s->gathers++;
@@ -194,7 +175,7 @@ static void tell_directly(struct rpc_async *a,
 	if (sh->in_round)
 		sh->gathered = s;
 	else
-		send_gathered(s);
+		rpc_thread_send_gathered(s);
 }
 
 /* Owner: an asynchronous call has ended. */
@@ -249,7 +230,7 @@ int rpc_thread_reap(struct rpc_thread *s)
 		return 0;
 	n = replies_run(s);
 	if (!s->depth)
-		send_gathered(s);
+		rpc_thread_send_gathered(s);
 	return n;
 }
 
@@ -276,78 +257,11 @@ static bool has_ended(void *arg)
 	       atomic_load_explicit(&s->written, memory_order_acquire);
 }
 
-/* Undoes async_begin(): the call was not sent. */
-static void async_undo(struct rpc_thread *s, struct rpc_async *a)
+void rpc_async_undo(struct rpc_thread *s, struct rpc_async *a)
 {
 	s->reserved -= a->room;
 	a->begun_ns = 0;
 	async_free(s, a);
-}
-
-/* Ends a gathered call that cannot be sent. */
-static void end_unsent(struct rpc_thread *s, const struct rpc_client_req *r,
-		       int err)
-{
-	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT,
-				       .status = err};
-	struct rpc_async *a = r->arg;
-	skein_rpc_done_fn *done = a->done;
-	void *arg = a->arg;
-
-	async_undo(s, a);
-	s->begun--;
-	s->reaped++;
-	done(arg, &res);
-}
-
-int rpc_thread_end_gathered(struct rpc_thread *s)
-{
-	unsigned i, n = s->gather ? s->gather->n : 0;
-
-	if (!n)
-		return 0;
-	s->gather->n = s->gather->len = 0;
-	for (i = 0; i < n; i++)
-		end_unsent(s, &s->gather->req[i], -ECANCELED);
-	return (int)n;
-}
-
-/* Ends the calls that the thread had gathered when it ended, in a done() or
- * not. */
-static int drop_gathered(struct rpc_thread *s)
-{
-	struct skein_conn *head = s->rec->handle;
-
-	for (unsigned i = 0; i < conn_lanes(head); i++)
-		if (s->lanes[i] && s->lanes[i]->lane_client->gathered == s)
-			s->lanes[i]->lane_client->gathered = NULL;
-	return rpc_thread_end_gathered(s);
-}
-
-void rpc_gather_again(struct rpc_thread *s)
-{
-	/* Nothing is gathered, and its call is not posted: see
-	 * rpc_thread_sweep(). */
-	s->gathers = s->gather->tuner.bound_ns ? RPC_BOUNDED : 0;
-}
-
-static void gather_run(struct engine_call *call);
-
-static int gather_make(struct rpc_thread *s)
-{
-	uint64_t bound_ns;
-	unsigned tolerance;
-
-	s->gather = env_alloc_aligned(s->env, 64, sizeof(*s->gather));
-	if (!s->gather)
-		return -ENOMEM;
-	s->gather->rec = s;
-	s->gather->call.fn = gather_run;
-	conn_req_init(&s->gather->node);
-	conn_latency_bound(s->rec->handle, &bound_ns, &tolerance);
-	tuner_init(&s->gather->tuner, bound_ns, tolerance, COMBINER_BOUND);
-	rpc_gather_again(s);
-	return 0;
 }
 
 int rpc_thread_sweep(struct rpc_thread *s)
@@ -363,7 +277,7 @@ int rpc_thread_sweep(struct rpc_thread *s)
 	if (s->gather && s->gather->posted)
 		return 0;
 	rpc_thread_drop_shown(s);
-	moved = drop_gathered(s);
+	moved = rpc_thread_drop_gathered(s);
 	moved += rpc_thread_reap(s);
 	/* Release pairs with the acquire in rpc_thread_idle(): a thread that
 	 * reads true may take the record, and sees what the owner did to it. */
@@ -383,7 +297,7 @@ static int replies_make(struct rpc_thread *s, struct rpc_ctx *rx)
 	s->replies_len = (uint32_t)doubled_to(REPLIES_LEN, s->replies_max);
 	if (!s->block)
 		s->block = env_alloc(env, n * sizeof(*s->block));
-	if (!s->block || (!s->gather && gather_make(s)))
+	if (!s->block || (!s->gather && rpc_gather_make(s)))
 		return -ENOMEM;
 	/* Not env_alloc_aligned(), which writes to all of it: what no reply has
 	 * come to yet stays untouched. */
@@ -433,8 +347,7 @@ static inline struct rpc_thread *plain_thread(struct skein_conn *conn)
 	return __builtin_expect(s && s->replies, 1) ? s : NULL;
 }
 
-/* Takes an rpc_async for the call, and room for its answer: 0 or -EAGAIN. */
-static int async_begin(struct rpc_thread *s, struct rpc_client_req *r)
+int rpc_async_begin(struct rpc_thread *s, struct rpc_client_req *r)
 {
 	/* bytes of the longest result that a message may bring */
 	size_t most = s->replies_max - sizeof(struct rpc_reply);
@@ -457,35 +370,21 @@ static int async_begin(struct rpc_thread *s, struct rpc_client_req *r)
 	return 0;
 }
 
-/* Wakes the thread that runs the engine: it may sleep, because it expects no
- * response. */
-static void tell_owner(struct skein_conn *conn)
+void rpc_tell_owner(struct skein_conn *conn)
 {
 	env_waiter_wake(conn_env(conn), engine_waiter(conn_engine(conn)));
 }
 
-static int send_one(struct rpc_thread *s, struct rpc_client_req *r)
+int rpc_thread_send_async(struct rpc_thread *s, struct rpc_client_req *r)
 {
-	int err = async_begin(s, r);
+	int err = rpc_async_begin(s, r);
 
 	if (err)
 		return err;
 	err = rpc_thread_send(s, r, NULL);
 	if (err)
-		async_undo(s, r->arg);
+		rpc_async_undo(s, r->arg);
 	return err;
-}
-
-static int gather(struct skein_conn *conn, struct rpc_thread *s,
-		  struct rpc_client_req *r);
-
-/* With so many calls under way the next one has company. While another thread
- * runs the engine the thread itself need not come back soon. */
-static inline bool may_gather(struct skein_conn *conn,
-			      const struct rpc_thread *s)
-{
-	return s->unreaped >= RPC_GATHER_FROM &&
-	       !engine_has_owner(conn_engine(conn));
 }
 
 static inline int call_async(struct skein_conn *conn, struct rpc_thread *s,
@@ -493,241 +392,15 @@ static inline int call_async(struct skein_conn *conn, struct rpc_thread *s,
 {
 	int err;
 
-	if (__builtin_expect(s->gathers != 0, 0) ||
-	    __builtin_expect(may_gather(conn, s), 0))
-		return gather(conn, s, r);
-	err = send_one(s, r);
+	while (rpc_gathers_now(conn, s)) {
+		err = rpc_gather(s, r);
+		if (err <= 0)
+			return err;
+	}
+	err = rpc_thread_send_async(s, r);
 	if (!err)
-		tell_owner(conn);
+		rpc_tell_owner(conn);
 	return err;
-}
-
-/* --- gathered calls ------------------------------------------------------ */
-
-/* Acquire pairs with the release in gather_let(): the thread sees what the owner
- * has sent, the owner sees what the thread has gathered. */
-static inline void gather_take(struct rpc_gather *g, struct skein_env *env)
-{
-	while (atomic_exchange_explicit(&g->taken, true, memory_order_acquire))
-		env_yield(env);
-}
-
-static inline void gather_let(struct rpc_gather *g)
-{
-	atomic_store_explicit(&g->taken, false, memory_order_release);
-}
-
-/* The thread: what is gathered is its own until gather_leave(). */
-static void gather_enter(struct rpc_thread *s)
-{
-	if (s->gathers & RPC_POSTED)
-		gather_take(s->gather, s->env);
-}
-
-static void gather_leave(struct rpc_thread *s)
-{
-	struct rpc_gather *g = s->gather;
-	bool posted = g->posted;
-
-	if (!(s->gathers & RPC_POSTED))
-		return;
-	gather_let(g);
-	/* Only this thread posts: nobody else touches g until it does. */
-	if (!posted)
-		s->gathers &= ~RPC_POSTED;
-}
-
-/* Sends the gathered calls. Calls that find no room are left to the owner,
- * because they have begun. Returns how many can be neither, with *err. */
-static unsigned gathered_go(struct rpc_thread *s, bool own,
-			    struct rpc_client_req unsent[COMBINER_BOUND],
-			    int *err)
-{
-	struct rpc_gather *g = s->gather;
-	unsigned i, sent, n = g->n, left = 0;
-
-	*err = 0;
-	for (i = 0; i < n && !*err; i += sent)
-		*err = rpc_thread_send_counted(s, own, g->req + i, n - i,
-					       &sent);
-	if (*err == -EAGAIN) {
-		i += rpc_thread_leave_to_owner(s, g->req + i, n - i);
-		*err = -ENOMEM;
-	}
-	for (; i < n; i++)
-		unsent[left++] = g->req[i];
-	g->n = g->len = 0;
-	return left;
-}
-
-static void send_gathered(struct rpc_thread *s)
-{
-	struct skein_conn *conn = s->rec->handle;
-	struct rpc_client_req unsent[COMBINER_BOUND];
-	unsigned left = 0, n;
-	int err = 0;
-
-	gather_enter(s);
-	n = s->gather->n;
-	if (n)
-		left = gathered_go(s, true, unsent, &err);
-	gather_leave(s);
-	/* Not before: a done() may make calls. */
-	for (unsigned i = 0; i < left; i++)
-		end_unsent(s, &unsent[i], err);
-	if (n && !engine_is_owner(conn_engine(conn)))
-		tell_owner(conn);
-}
-
-/* Owner, at the begin of a round: the thread has gathered calls and may not come
- * back for long. */
-static void gather_run(struct engine_call *call)
-{
-	struct rpc_gather *g = container_of(call, struct rpc_gather, call);
-	struct rpc_thread *s = g->rec;
-	struct engine *e = conn_engine(s->rec->handle);
-	bool own = engine_runs_in(
-		e, atomic_load_explicit(&s->rec->thread, memory_order_relaxed));
-	struct skein_rpc_result res = {.outcome = SKEIN_NOT_SENT};
-	struct rpc_client_req unsent[COMBINER_BOUND];
-	unsigned left;
-
-	gather_take(g, s->env);
-	g->posted = false;
-	left = gathered_go(s, own, unsent, &res.status);
-	gather_let(g);
-	if (own)
-		s->gathers &= ~RPC_POSTED;
-	for (unsigned i = 0; i < left; i++) {
-		struct rpc_async *a = unsent[i].arg;
-
-		/* Its lane may be gone; lane 0 is the last. */
-		a->rc = rpc_conn_of(s->rec->handle);
-		rpc_async_done(a, &res);
-	}
-	/* It waited for this call. Acquire as in rpc_async_done(). */
-	if (atomic_load_explicit(&s->orphan, memory_order_acquire))
-		rpc_thread_sweep(s);
-}
-
-void rpc_thread_send_gathered(struct rpc_thread *s)
-{
-	if (s->gather)
-		send_gathered(s);
-}
-
-void rpc_lane_client_send_gathered(struct rpc_lane_client *sh)
-{
-	struct rpc_thread *s = sh->gathered;
-
-	sh->gathered = NULL;
-	send_gathered(s);
-}
-
-/* With a latency bound: may the thread make another call now? With more of them
- * under way than the size calls for, each would wait for those ahead of it. */
-static bool within_bound(const struct rpc_thread *s)
-{
-	const struct rpc_gather *g = s->gather;
-	uint32_t ended = atomic_load_explicit(&s->ended, memory_order_relaxed);
-
-	return s->begun - ended < RPC_BATCHES * g->tuner.size;
-}
-
-/* With a latency bound: a call was gathered. */
-static void batch_grew(struct rpc_thread *s, struct rpc_async *a)
-{
-	struct rpc_gather *g = s->gather;
-
-	a->begun_ns = g->n == 1 ? env_now_ns(s->env) : 0;
-	if (g->n >= g->tuner.size)
-		send_gathered(s);
-	else if (g->n == 1 && s->gathers == RPC_BOUNDED)
-		/* Its next progress looks after the thread's replies, and
-		 * sends. */
-		conn_thread_filled(s->rec);
-}
-
-static int gather_long(struct rpc_thread *s, struct rpc_client_req *r)
-{
-	int err;
-
-	send_gathered(s);
-	err = send_one(s, r);
-	if (!err && !(s->gathers & ~RPC_FLAGS))
-		tell_owner(s->rec->handle);
-	return err;
-}
-
-/* Puts the call behind the gathered ones. */
-static int gather_add(struct rpc_thread *s, struct rpc_client_req *r)
-{
-	struct rpc_gather *g = s->gather;
-	int err = async_begin(s, r);
-
-	if (err)
-		return err;
-	if (r->len)
-		memcpy(g->bytes[g->n], r->payload, r->len);
-	r->payload = g->bytes[g->n];
-	g->req[g->n++] = *r;
-	g->len += (uint32_t)r->len;
-	rpc_thread_gathers(s, r->len);
-	return 0;
-}
-
-/* Outside done(), without a latency bound: a call was gathered, and they are n
- * now. */
-static void outside_grew(struct rpc_thread *s, unsigned n)
-{
-	struct rpc_gather *g = s->gather;
-
-	if (!s->gathers) {
-		g->posted = true;
-		s->gathers = RPC_POSTED;
-		engine_post(conn_engine(s->rec->handle), &g->call);
-	} else if (n == COMBINER_BOUND) {
-		send_gathered(s);
-	}
-}
-
-static int gather(struct skein_conn *conn, struct rpc_thread *s,
-		  struct rpc_client_req *r)
-{
-	bool bounded = s->gathers & RPC_BOUNDED, again, full, held;
-	struct rpc_gather *g = s->gather;
-	unsigned n;
-	int err = 0;
-
-	if (conn_thread_held(s->rec) || (bounded && !within_bound(s)))
-		return -EAGAIN;
-	if (r->len > COMBINER_INLINE)
-		return gather_long(s, r);
-	gather_enter(s);
-	/* The owner may have left some to itself since: it may move them to
-	 * another lane, and this call must not overtake them. */
-	held = conn_thread_held(s->rec);
-	/* Or it has sent them all. */
-	again = s->gathers == RPC_POSTED && !g->posted;
-	full = g->n == COMBINER_BOUND ||
-	       (bounded && g->len + r->len > RPC_BATCH_LEN);
-	if (!held && !again && !full)
-		err = gather_add(s, r);
-	n = g->n;
-	gather_leave(s);
-	if (held)
-		return -EAGAIN;
-	if (full)
-		send_gathered(s);
-	if (again || full)
-		return call_async(conn, s, r);
-	if (err)
-		return err;
-	if (bounded)
-		batch_grew(s, r->arg);
-	else if (!(s->gathers & ~RPC_POSTED))
-		outside_grew(s, n);
-	return 0;
 }
 
 /* --- several at once ----------------------------------------------------- */
@@ -768,7 +441,7 @@ static int batch_send(struct rpc_thread *s, const struct skein_rpc_entry *calls,
 
 	for (i = 0; i < n; i++) {
 		r[i] = req_of(&calls[i]);
-		err = async_begin(s, &r[i]);
+		err = rpc_async_begin(s, &r[i]);
 		if (err)
 			break;
 	}
@@ -776,7 +449,7 @@ static int batch_send(struct rpc_thread *s, const struct skein_rpc_entry *calls,
 		err = rpc_thread_send_some(s, r, i, &sent);
 	/* The last first: then the spare list has its old order. */
 	while (i-- > sent)
-		async_undo(s, r[i].arg);
+		rpc_async_undo(s, r[i].arg);
 	*begun = sent;
 	return err;
 }
@@ -796,13 +469,13 @@ static int call_batch(struct skein_conn *conn, struct rpc_thread *s,
 			err = batch_send(s, calls + done, some, &some);
 		} else {
 			r = req_of(&calls[done]);
-			err = send_one(s, &r);
+			err = rpc_thread_send_async(s, &r);
 			some = !err;
 		}
 		done += some;
 	}
 	if (done)
-		tell_owner(conn);
+		rpc_tell_owner(conn);
 	if (err && !done)
 		return err;
 	*begun = done;

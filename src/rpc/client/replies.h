@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replies.h - what thread.c and replies.c share: how a thread's call is sent,
- * and what the engine's owner does when a call has ended.
+ * replies.h - what thread.c, replies.c and gather.c share: how a thread's call
+ * is sent, and what the engine's owner does when a call has ended.
  *
  * Thread rule: the thread itself, unless a comment names the owner.
  */
@@ -37,14 +37,15 @@ void rpc_thread_gathers(struct rpc_thread *s, size_t len);
 unsigned rpc_thread_leave_to_owner(struct rpc_thread *s,
 				   const struct rpc_client_req *r, unsigned n);
 
-/* By the thread: sends the gathered calls, which are older than what the thread
- * sends now. */
-void rpc_thread_send_gathered(struct rpc_thread *s);
-
-/* Another thread takes the record, which has s->gather: the tuner goes on. */
-void rpc_gather_again(struct rpc_thread *s);
-/* The handle ends, or the thread has: ends the gathered calls as not sent. */
-int rpc_thread_end_gathered(struct rpc_thread *s);
+/* Takes an rpc_async for the call, and room for its answer: 0 or -EAGAIN. */
+int rpc_async_begin(struct rpc_thread *s, struct rpc_client_req *r);
+/* Undoes that: the call was not sent. */
+void rpc_async_undo(struct rpc_thread *s, struct rpc_async *a);
+/* Both, around one attempt to send it. */
+int rpc_thread_send_async(struct rpc_thread *s, struct rpc_client_req *r);
+/* Wakes the thread that runs the engine: it may sleep, because it expects no
+ * response. */
+void rpc_tell_owner(struct skein_conn *conn);
 
 /* Owner: the done() of asynchronous calls; arg is the rpc_async. */
 void rpc_async_done(void *arg, const struct skein_rpc_result *res);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "conn/ctx.h"
-#include "rpc/client/replies.h"
+#include "rpc/client/gather.h"
 
 /* How often a thread publishes the median of its sizes: at each of its first
  * calls, then at each 64th. */
