@@ -410,7 +410,7 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 		break;
 	case CONN_P_READY:
 		if (conn->suspected) {
-			if (now_ns >= conn->deadline_ns)
+			if (eng_is_late(conn->eng, conn->deadline_ns, now_ns))
 				conn_suspicion_over(conn);
 			break;
 		}

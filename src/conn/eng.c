@@ -416,30 +416,39 @@ static void modules_tick(struct skein_engine *eng, uint64_t now_ns)
 				    now_ns);
 }
 
-/* What has come on control sockets. The kernel is asked for it, and not the last
- * wake-up, which may be older than this beat, when a deadline waits for that. */
+/* Reads control sockets that have input. Where a deadline waits for that, the
+ * kernel is asked for them, and not the last wake-up, which may be older. It
+ * names them in turn: after so many looks each that was ready at the first has
+ * been read, although others may have become ready since. */
 static int links_beat(struct skein_engine *eng, uint64_t now_ns)
 {
 	int fds[LINKS_A_BEAT], i, count, moved = 0;
 
-	if (!eng->is_overdue && !engine_fd_ready(eng->e, eng->links_fd))
+	if (!eng->asked_ns && !engine_fd_ready(eng->e, eng->links_fd))
 		return 0;
 	count = env_waiter_ready_fds(eng->env, eng->links, fds, LINKS_A_BEAT);
 	for (i = 0; i < count; i++)
 		moved += socket_beat(eng, fds[i], now_ns);
-	if (count < LINKS_A_BEAT) {
-		eng->is_overdue = false;
+	if (count < LINKS_A_BEAT)
 		eng->heard_ns = now_ns;
-	}
+	else if (eng->asked_ns && ++eng->looks > eng->by_fd_cap / LINKS_A_BEAT)
+		eng->heard_ns = eng->asked_ns;
+	if (eng->heard_ns >= eng->asked_ns)
+		eng->asked_ns = 0;
 	return moved;
 }
 
 bool eng_is_late(struct skein_engine *eng, uint64_t deadline_ns,
 		 uint64_t now_ns)
 {
-	if (now_ns < deadline_ns || eng->heard_ns >= deadline_ns)
-		return now_ns >= deadline_ns;
-	eng->is_overdue = true;
+	if (now_ns < deadline_ns)
+		return false;
+	if (eng->heard_ns >= deadline_ns)
+		return true;
+	if (!eng->asked_ns) {
+		eng->asked_ns = now_ns;
+		eng->looks = 0;
+	}
 	eng->next_tick_ns = 0; /* no sleep before the next beat */
 	return false;
 }

@@ -92,7 +92,8 @@ struct skein_engine {
 	uint64_t next_tick_ns;
 	/* All that peers had said by then on control sockets has been read. */
 	uint64_t heard_ns;
-	bool is_overdue; /* a deadline waits for heard_ns: eng_is_late() */
+	uint64_t asked_ns; /* a deadline has waited since for heard_ns, or 0 */
+	unsigned looks;	   /* since asked_ns: links_beat() */
 	/* Until then a sleeping engine need not look at swept connections; 0:
 	 * it arms them before it sleeps. */
 	uint64_t swept_until_ns;

@@ -175,7 +175,7 @@ void conn_shake_new(struct conn_peer *peer, uint16_t number, const uint8_t *msg,
 	conn->phase = CONN_P_SHAKE;
 	conn->deadline_ns = now + l->handshake_ns;
 	if (peer->phase == PEER_SHAKING && peer->deadline_ns != ENV_NEVER) {
-		/* This process reads the offer late. */
+		/* The offer is read late, and has its time from now on. */
 		if (peer->deadline_ns <= now)
 			peer->deadline_ns = conn->deadline_ns;
 		conn->deadline_ns = peer->deadline_ns;

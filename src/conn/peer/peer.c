@@ -569,9 +569,11 @@ void conn_peer_tick(struct conn_peer *peer, uint64_t now_ns)
 	uint8_t buf[CTLFRAME_HEAD];
 	struct bytes_out out = bytes_out(buf, sizeof(buf));
 
+	/* A handshake that has begun is its connection's, which says more. */
 	if (peer->phase != PEER_DEAD &&
+	    !(peer->phase < PEER_READY && peer->n_conns) &&
 	    eng_is_late(peer->eng, peer->deadline_ns, now_ns)) {
-		if (peer->phase == PEER_SHAKING && !peer->n_conns)
+		if (peer->phase == PEER_SHAKING)
 			atomic_fetch_add(&peer->ctx->counts.timeouts, 1);
 		conn_peer_down(peer, -ETIMEDOUT, "it said nothing in time");
 	}

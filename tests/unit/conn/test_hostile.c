@@ -4,6 +4,7 @@
  * of memory.
  */
 #include "unit/alloc_sweep.h"
+#include "unit/conn/raw.h"
 #include "unit/patience.h"
 
 #include "conn/state.h"
@@ -21,31 +22,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-/* But that devices say their names, when they are asked to. */
-static void quiet(void *arg, enum skein_log_level level, const char *line)
-{
-	if (level >= SKEIN_LOG_INFO)
-		print_message("skein: info: %s\n", line);
-}
-
-static struct skein_ctx *open_ctx(void)
-{
-	struct skein_ctx_attr attr = {
-		.size = sizeof(attr), .device = "soft", .log = quiet};
-	struct skein_ctx *ctx;
-
-	assert_int_equal(skein_ctx_open(&attr, &ctx), 0);
-	return ctx;
-}
-
-/* One thread runs both ends. */
-static void both(struct skein_ctx *a, struct skein_ctx *b)
-{
-	skein_ctx_progress(a);
-	skein_ctx_progress(b);
-	env_yield(a->env);
-}
 
 /* Fewer descriptors than a test needs are no failure of the listener's. */
 static bool allow_fds(rlim_t n)
@@ -163,19 +139,6 @@ static void test_conns_max(void **state)
 	skein_ctx_close(server);
 }
 
-static int dial(const char *addr)
-{
-	struct sockaddr_in in = {.sin_family = AF_INET};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-
-	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	in.sin_port = htons((uint16_t)atoi(strrchr(addr, ':') + 1));
-	assert_true(fd >= 0);
-	if (connect(fd, (void *)&in, sizeof(in)))
-		assert_int_equal(errno, EINPROGRESS);
-	return fd;
-}
-
 /* Sends, then runs the server until it hangs up. */
 static void send_garbage(struct skein_ctx *server, struct skein_ctx *client,
 			 const char *addr, const void *buf, size_t len)
@@ -283,23 +246,6 @@ static void test_idlers(void **state)
 		both(server, client);
 	skein_ctx_close(client);
 	skein_ctx_close(server);
-}
-
-/* A frame with the offer of a connection of this number. */
-static void put_offer(struct bytes_out *out, uint16_t number, uint32_t shard)
-{
-	struct handshake_params p = {.shard = shard,
-				     .recvs = CONN_RECVS,
-				     .device = "soft",
-				     .qp = {.qpn = 0x123456, .mtu = 1}};
-	struct handshake_conf conf = {0};
-	uint8_t buf[HANDSHAKE_MSG_MAX];
-	struct bytes_out msg = bytes_out(buf, sizeof(buf));
-	struct handshake hs;
-
-	handshake_client_init(&hs, &conf);
-	assert_int_equal(handshake_offer(&hs, &p, &msg), 0);
-	ctlframe_put(out, CTLFRAME_SHAKE, number, msg.buf, (uint32_t)msg.pos);
 }
 
 #define CROWD 2000
@@ -631,137 +577,6 @@ static void test_allocations(void **state)
 	env_real_free(env);
 }
 
-/* --- a process that was stopped ---------------------------------------- */
-
-static void keep_conn(void *arg, struct skein_conn *conn,
-		      enum skein_conn_state state)
-{
-	if (state == SKEIN_CONN_READY)
-		*(struct skein_conn **)arg = conn;
-}
-
-/* As if this end had been stopped since it ran last, and until its deadlines
- * have passed. */
-static void stopped_until_late(struct skein_ctx *ctx)
-{
-	struct skein_engine *eng = ctx->engine;
-	uint64_t now = env_now_ns(ctx->env);
-	struct skein_conn *conn;
-	struct conn_peer *peer;
-	struct list_node *n;
-
-	list_for_each(n, &eng->peers) {
-		peer = container_of(n, struct conn_peer, eng_link);
-		if (peer->deadline_ns != ENV_NEVER)
-			peer->deadline_ns = now;
-	}
-	list_for_each(n, &eng->pending) {
-		conn = container_of(n, struct skein_conn, pending_link);
-		if (conn->deadline_ns != ENV_NEVER)
-			conn->deadline_ns = now;
-	}
-	eng->next_tick_ns = 0;
-	eng->attention = true; /* another connection's event comes first */
-}
-
-static bool has_answered(struct skein_ctx *server)
-{
-	struct list_node *n;
-	struct skein_conn *conn;
-
-	list_for_each(n, &server->engine->pending) {
-		conn = container_of(n, struct skein_conn, pending_link);
-		if (conn->hs && conn->hs->state == HANDSHAKE_S_ACCEPTED)
-			return true;
-	}
-	return false;
-}
-
-/* Runs both ends until the server waits for a message, which then comes while it
- * is stopped: what came then came in time. */
-static void stopped(bool before_offer)
-{
-	struct skein_conn *conn, *accepted = NULL;
-	struct skein_listener_attr l = {.size = sizeof(l),
-					.on_conn = keep_conn,
-					.arg = &accepted,
-					.handshake_timeout_ns =
-						patience_ns(30)};
-	struct skein_conn_attr c = {.size = sizeof(c),
-				    .timeout_ns = patience_ns(30)};
-	struct skein_ctx *server = open_ctx(), *client = open_ctx();
-	struct skein_listener *listener;
-	const char *text;
-
-	assert_int_equal(
-		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
-	assert_int_equal(skein_conn_open_async(client,
-					       skein_listener_addr(listener),
-					       &c, &conn),
-			 0);
-	while (!atomic_load(&listener->peers)) {
-		if (conn->phase != CONN_P_SHAKE)
-			skein_ctx_progress(client);
-		skein_ctx_progress(server);
-	}
-	while (conn->phase != CONN_P_SHAKE)
-		skein_ctx_progress(client);
-	while (!before_offer && !has_answered(server))
-		skein_ctx_progress(server);
-	while (!before_offer &&
-	       skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING)
-		skein_ctx_progress(client);
-	stopped_until_late(server);
-	do
-		both(server, client);
-	while (atomic_load(&listener->admission.handshakes) ||
-	       skein_conn_get_state(conn) == SKEIN_CONN_CONNECTING);
-	if (skein_conn_error(conn, &text))
-		fail_msg("%s", text);
-	assert_non_null(accepted);
-	assert_int_equal(skein_conn_get_state(accepted), SKEIN_CONN_READY);
-	assert_int_equal(atomic_load(&server->counts.timeouts), 0);
-	skein_conn_close(conn, 0);
-	while (atomic_load(&listener->peers))
-		both(server, client);
-	skein_ctx_close(client);
-	skein_ctx_close(server);
-}
-
-static void test_stopped_before_offer(void **state)
-{
-	stopped(true);
-}
-
-static void test_stopped_before_ready(void **state)
-{
-	stopped(false);
-}
-
-/* What did not come did not: the deadline counts as soon as that is known. */
-static void test_stopped_and_silent(void **state)
-{
-	struct skein_listener_attr l = {
-		.size = sizeof(l), .handshake_timeout_ns = patience_ns(30)};
-	struct skein_ctx *server = open_ctx();
-	struct skein_listener *listener;
-	int fd;
-
-	assert_int_equal(
-		skein_listener_open(server, "127.0.0.1:0", &l, &listener), 0);
-	fd = dial(skein_listener_addr(listener));
-	while (!atomic_load(&listener->peers))
-		skein_ctx_progress(server);
-	stopped_until_late(server);
-	for (int i = 0; i < 100 && !atomic_load(&server->counts.timeouts); i++)
-		skein_ctx_progress(server);
-	assert_int_equal(atomic_load(&server->counts.timeouts), 1);
-	close(fd);
-	while (atomic_load(&listener->peers))
-		skein_ctx_progress(server);
-	skein_ctx_close(server);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -774,9 +589,6 @@ int main(void)
 		cmocka_unit_test(test_offers_at_once),
 		cmocka_unit_test(test_no_fds),
 		cmocka_unit_test(test_allocations),
-		cmocka_unit_test(test_stopped_before_offer),
-		cmocka_unit_test(test_stopped_before_ready),
-		cmocka_unit_test(test_stopped_and_silent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
