@@ -412,13 +412,15 @@ static void come_again(struct sim_qp *q, const struct sim_msg *m)
 }
 
 /* Completes the requests before pos. False: the answer of one of them was
- * lost. */
+ * lost, or the CQ had no place for one, and broke the QP. */
 static bool complete_before(struct sim_qp *q, uint32_t pos)
 {
 	while (q->sq_head != pos) {
 		if (is_read(wqe(q, q->sq_head)))
 			return false;
 		sim_send_completes(q, IBV_WC_SUCCESS);
+		if (q->ex.qp_base.state == IBV_QPS_ERR)
+			return false;
 	}
 	return true;
 }
@@ -432,6 +434,8 @@ static void answer_take(struct sim_qp *q, struct sim_msg *m)
 	if (m->num - q->sq_head >= q->sq_next - q->sq_head)
 		return;
 	if (!complete_before(q, m->num)) {
+		if (q->ex.qp_base.state == IBV_QPS_ERR)
+			return;
 		go_back(q, q->sq_head);
 		go_on(q);
 		return;

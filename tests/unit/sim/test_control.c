@@ -200,6 +200,38 @@ static void drive_overflow_failed(struct rig *r)
 	a->cq = large;
 }
 
+/* One answer stands for several that were lost, and the CQ breaks before it is
+ * through them. */
+static void drive_overflow_by_one_answer(struct rig *r)
+{
+	struct end *a = &r->end[0], *b = &r->end[1];
+	struct sim_link lossy = {.loss_ppm = 300000}, sound = {0};
+	struct ibv_cq *large = a->cq;
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	struct ibv_qp *qa, *qb;
+
+	for (int k = 0; k < 20; k++) {
+		assert_int_equal(a->dev->ops->create_cq(a->dev, 4, NULL, NULL,
+							&a->cq),
+				 0);
+		qa = rig_qp(a, IBV_QPT_RC, NULL);
+		qb = rig_qp(b, IBV_QPT_RC, NULL);
+		rig_connect(a, qa, b, qb, NULL);
+		sim_link_set(b->node, &lossy);
+		for (int i = 0; i < a->cq->cqe + 4; i++)
+			assert_int_equal(ibv_post_send(qa, &wr, &bad), 0);
+		while (qa->state != IBV_QPS_ERR)
+			rig_wait(r, 100000);
+		sim_link_set(b->node, &sound);
+		rig_destroy(a, qa);
+		rig_destroy(b, qb);
+		assert_int_equal(a->dev->ops->destroy_cq(a->dev, a->cq), 0);
+	}
+	a->cq = large;
+}
+
 /* --- one NIC for all --------------------------------------------------- */
 
 struct maker {
@@ -270,6 +302,7 @@ static void test_overflow(void **state)
 {
 	rig_run(2, &model, NULL, drive_overflow);
 	rig_run(2, &model, NULL, drive_overflow_failed);
+	rig_run(2, &model, NULL, drive_overflow_by_one_answer);
 }
 
 int main(void)
