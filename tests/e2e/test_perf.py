@@ -439,6 +439,7 @@ def errors():
         fails(case, 1, 'write', '-p', '1', DEVICES.host,
               says='cannot reach a server')
         fails(case, 1, 'write', '--self', '-d', 'nosuch', says='nosuch')
+        fails(case, 1, 'write', '-d', 'nosuch', says='nosuch')
         fails(case, 1, 'write', '--self', '-d', 'soft', '--require', 'verbs',
               says='verbs is required')
         fails(case, 1, 'write', '--self', '--cores', '0,9999', says='core')

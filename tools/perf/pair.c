@@ -8,6 +8,7 @@
 #include "cmd.h"
 #include "out.h"
 #include "perf/ctl.h"
+#include "perf/device.h"
 #include "perf/pin.h"
 #include "perf/probe.h"
 #include "perf/ticks.h"
@@ -225,6 +226,20 @@ static int main_self(struct perf *p)
 	return rc;
 }
 
+/* A server says at its start, and not when a client comes, that there is no such
+ * device. */
+static int try_device(struct perf *p)
+{
+	struct skein_env *env;
+	struct dev *dev;
+	int rc = device_open(p->o.device, p->o.require, (int)p->o.gid_index,
+			     &env, p->err, sizeof(p->err), &dev);
+
+	if (!rc)
+		device_close(env, dev);
+	return rc;
+}
+
 static int main_remote(struct perf *p)
 {
 	const struct perf_opts *o = &p->o;
@@ -233,8 +248,11 @@ static int main_remote(struct perf *p)
 
 	p->server = !o->host;
 	if (p->server) {
-		rc = ctl_accept_one(o->port, !o->insecure, CLIENT_WAIT_NS,
-				    p->err, sizeof(p->err), &fd);
+		rc = try_device(p);
+		if (!rc)
+			rc = ctl_accept_one(o->port, !o->insecure,
+					    CLIENT_WAIT_NS, p->err,
+					    sizeof(p->err), &fd);
 	} else {
 		snprintf(p->host, sizeof(p->host), "%s", o->host);
 		rc = ctl_connect(o->host, o->port, p->err, sizeof(p->err), &fd);
