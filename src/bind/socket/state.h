@@ -84,7 +84,6 @@ struct sock_state {
 	/* how many processes have a connection; forked ones share it */
 	_Atomic uint32_t *holders;
 	uint32_t holder_next;
-	_Atomic uint64_t poll_ns;	   /* poll() asked the kernel last */
 	_Atomic uint64_t reached[REACHED]; /* reach.c: pages */
 	struct skein_env *env;
 	int pid;
@@ -95,6 +94,10 @@ struct sock_state {
 extern struct sock_state st;
 /* A handler reads it: it is not allocated at the first use. */
 extern _Thread_local struct signal_counts st_signals
+	__attribute__((tls_model("initial-exec")));
+/* When a poll() of this thread last asked the kernel about other descriptors.
+ * Not of the process: another thread asks about others again. */
+extern _Thread_local uint64_t st_poll_ns
 	__attribute__((tls_model("initial-exec")));
 
 /* The socket at a descriptor, or NULL: none of ours. Two loads. */

@@ -55,7 +55,7 @@ struct wait {
 	struct spare_waiter *spare;   /* has waiter */
 	int cancel;		      /* the caller's cancel state */
 	struct signal_counts signals; /* when it began */
-	uint64_t asked_ns; /* when the kernel was asked, or the wait began */
+	uint64_t asked_ns; /* when this thread asked the kernel, or began */
 	bool listed;	   /* its entries are in the sockets' lists */
 	bool heap;	   /* all and k are to be freed */
 };
@@ -358,11 +358,9 @@ static int sleep_there(struct wait *w, int64_t left_ns)
 /* One look. As mark(), or -errno below -1. */
 static int look(struct wait *w, bool hurry, uint64_t now)
 {
-	uint64_t asked_ns =
-		atomic_load_explicit(&st.poll_ns, memory_order_relaxed);
 	/* Of ours the kernel may know more, too: what came by TCP before the
 	 * switch, and an end for which the ring had no room. */
-	bool due = w->others ? poller_asks(&st.poller, asked_ns, now)
+	bool due = w->others ? poller_asks(&st.poller, w->asked_ns, now)
 			     : now - w->asked_ns >= POLLER_KERNEL_NS;
 	int ready, others = 0;
 
@@ -372,7 +370,8 @@ static int look(struct wait *w, bool hurry, uint64_t now)
 	if (ready < 0 || (!hurry && !due) || (ready && !w->others))
 		return ready;
 	w->asked_ns = now;
-	atomic_store_explicit(&st.poll_ns, now, memory_order_relaxed);
+	if (w->others)
+		st_poll_ns = now;
 	others = ask_kernel(w, false, 0, NULL);
 	if (others < 0)
 		return others == -EPERM ? -EIO : others;
@@ -398,7 +397,8 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 		return -ENOMEM;
 	w->spare = spare;
 	w->waiter = spare->waiter;
-	w->asked_ns = begun;
+	/* Short calls that all find a stream ready ask about the others, too. */
+	w->asked_ns = w->others ? st_poll_ns : begun;
 	for (;; now = state_now_ns()) {
 		int64_t left = timeout_ns == NEVER
 				       ? NEVER

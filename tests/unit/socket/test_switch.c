@@ -1179,6 +1179,8 @@ static void test_waiting_threads(void **state)
  * look moves on. */
 static uint64_t clock_ns, clock_step_ns;
 static bool core_is_wanted;
+/* What happens in each round of a wait of the test's thread, or NULL. */
+static enum env_idle_verdict (*in_round)(void);
 
 static uint64_t test_now_ns(struct skein_env *e)
 {
@@ -1191,7 +1193,9 @@ static enum env_idle_verdict test_idle(struct env_waiter *w, unsigned round)
 {
 	(void)w;
 	(void)round;
-	return ENV_IDLE_SLEEP;
+	return in_round && pthread_equal(pthread_self(), test_thread)
+		       ? in_round()
+		       : ENV_IDLE_SLEEP;
 }
 
 static bool test_core_wanted(struct env_waiter *w)
@@ -1574,6 +1578,87 @@ static void test_shutdown_holds_up_nobody(void **state)
 	others_go_on(true);
 }
 
+/* --- descriptors beside streams ------------------------------------------ */
+
+/* Another wait: for a stream, or for an eventfd, too. Nothing comes there. */
+static struct pollfd beside[2];
+static nfds_t beside_n;
+static unsigned beside_rounds;
+
+static void ask_beside(nfds_t n)
+{
+	assert_int_equal(wait_poll(beside, n, 0, NULL, "poll"), 0);
+}
+
+static void pass_time(void)
+{
+	uint64_t end = state_now_ns() + 2 * POLLER_KERNEL_NS;
+
+	while (state_now_ns() < end)
+		;
+}
+
+/* It has just asked the kernel whenever this one looks again. */
+static enum env_idle_verdict ask_in_round(void)
+{
+	if (++beside_rounds > 3)
+		fail_msg("the eventfd is not seen");
+	pass_time();
+	ask_beside(beside_n);
+	return ENV_IDLE_AGAIN;
+}
+
+static void *ask_in_thread(void *arg)
+{
+	ask_beside(2);
+	atomic_store((atomic_bool *)arg, true);
+	return NULL;
+}
+
+/* In bp mode no sleep asks the kernel: a thread does, every POLLER_KERNEL_NS,
+ * whatever other waits do. */
+static void test_others_are_seen(void **state)
+{
+	struct pollfd fds[2];
+	atomic_bool asked = false;
+	pthread_t thread;
+	int fd = eventfd(1, EFD_CLOEXEC), none = eventfd(0, EFD_CLOEXEC);
+
+	(void)state;
+	poller_set(&st.poller, POLLER_BP);
+	meet(0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	fds[0] = (struct pollfd){ends[1].fd, POLLIN, 0};
+	fds[1] = (struct pollfd){fd, POLLIN, 0};
+	beside[0] = (struct pollfd){ends[0].fd, POLLIN, 0};
+	beside[1] = (struct pollfd){none, POLLIN, 0};
+	in_round = ask_in_round;
+	atomic_store(&hooks, HOOK_IDLE);
+	for (beside_n = 1; beside_n <= 2; beside_n++) {
+		beside_rounds = 0;
+		ask_beside(2);
+		assert_int_equal(wait_poll(fds, 2, INT64_MAX, NULL, "poll"), 1);
+		assert_int_equal(fds[1].revents, POLLIN);
+	}
+	atomic_store(&hooks, 0);
+	in_round = NULL;
+	/* Nor in a wait that finds a stream ready at once. */
+	assert_int_equal(put(&ends[0], 10), 10);
+	pass_time();
+	assert_int_equal(pthread_create(&thread, NULL, ask_in_thread, &asked),
+			 0);
+	while (!atomic_load(&asked))
+		sched_yield();
+	assert_int_equal(wait_poll(fds, 2, INT64_MAX, NULL, "poll"), 2);
+	pthread_join(thread, NULL);
+	get_all(&ends[1]);
+	poller_set(&st.poller, POLLER_ADAPTIVE);
+	part();
+	close(fd);
+	close(none);
+}
+
 static real_epoll_pwait_t real_pwait;
 
 /* The helper is quick: the kernel has told the sleeper of a socket, which comes
@@ -1687,6 +1772,7 @@ int main(void)
 		cmocka_unit_test(test_modes),
 		cmocka_unit_test(test_event_mode_asks_once),
 		cmocka_unit_test(test_hand_over),
+		cmocka_unit_test(test_others_are_seen),
 		cmocka_unit_test(test_no_event_twice),
 		cmocka_unit_test(test_short_waits),
 		cmocka_unit_test(test_only_bytes_wake),
