@@ -372,7 +372,8 @@ static int look(struct wait *w, bool hurry, uint64_t now)
 	w->asked_ns = now;
 	if (w->others)
 		st_poll_ns = now;
-	others = ask_kernel(w, false, 0, NULL);
+	/* The time is over: a signal that the mask lets through comes now. */
+	others = ask_kernel(w, false, 0, hurry && !ready ? w->mask : NULL);
 	if (others < 0)
 		return others == -EPERM ? -EIO : others;
 	pthread_mutex_lock(&st.lock);
