@@ -20,8 +20,8 @@
 #include "stream/poller.h"
 
 #define POLLERS_REST_NS 1000000u
-/* Rounds after which a thread that polls asks the kernel for what would have ended
- * its sleep. */
+/* Rounds after which a thread that never sleeps asks the kernel for what would have
+ * ended its sleep. */
 #define POLL_ROUNDS 64
 
 struct env_waiter;
@@ -33,6 +33,15 @@ void pollers_fork(void);
 /* A round has found nothing: gives way as the mode says. True: sleep now. *pw is
  * all zero when the wait begins. */
 bool pollers_idle(struct env_waiter *w, struct poller_wait *pw, unsigned round);
+/* The round, from 0, does not end in a sleep. Does the thread ask the kernel now for
+ * what would end one: a cancellation, or a signal that its mask lets through? With a
+ * mask at once: each of its waits may be over before it would sleep. */
+static inline bool pollers_check(unsigned round, const sigset_t *mask)
+{
+	if (!round)
+		return mask != NULL;
+	return round % POLL_ROUNDS == 0 && !poller_sleeps(&st.poller);
+}
 /* The wait has ended with something. */
 void pollers_found(const struct poller_wait *pw);
 /* The caller goes to sleep, or leaves others asleep. True: polling threads look

@@ -691,7 +691,7 @@ static bool interrupted(struct set_call *call, unsigned round,
 	const struct timespec now = {0};
 	int n, off;
 
-	if (!round || round % POLL_ROUNDS)
+	if (!pollers_check(round, mask))
 		return false;
 	pthread_cleanup_push(cancelled_awake, call);
 	pthread_setcancelstate(call->cancel, &off);

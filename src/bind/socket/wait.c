@@ -260,11 +260,10 @@ static int ppoll_cancellable(struct wait *w, struct pollfd *fds, nfds_t n,
 	return rc;
 }
 
-/* A thread that polls does not sleep. What would end its sleep ends its polling: a
- * cancellation, or a signal that its mask lets through. */
+/* What would end a sleep of the thread ends its polling. */
 static bool interrupted(struct wait *w, unsigned round)
 {
-	return round % POLL_ROUNDS == 0 &&
+	return pollers_check(round, w->mask) &&
 	       ppoll_cancellable(w, NULL, 0, 0, w->mask) < 0 && errno == EINTR;
 }
 
@@ -412,8 +411,8 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 			rc = -EINTR;
 		if (rc || left <= 0)
 			break;
-		if (!pollers_idle(w->waiter, &pw, round++)) {
-			if (!interrupted(w, round))
+		if (!pollers_idle(w->waiter, &pw, round)) {
+			if (!interrupted(w, round++))
 				continue;
 			rc = -EINTR;
 			break;

@@ -28,6 +28,7 @@
 #include "base/prng.h"
 #include "bind/socket/back.h"
 #include "bind/socket/idle.h"
+#include "bind/socket/pollers.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
 #include "bind/socket/wait.h"
@@ -1709,6 +1710,115 @@ static void test_signal_without_time(void **state)
 	part();
 }
 
+static enum env_idle_verdict put_in_round(void)
+{
+	assert_int_equal(put(&ends[0], 4), 4);
+	return ENV_IDLE_AGAIN;
+}
+
+/* A connection that is busy, so that no wait of its reader ever ends in a sleep:
+ * the signal comes all the same. */
+static void test_signal_of_a_busy_reader(void **state)
+{
+	sigset_t none = signal_pends();
+	struct epoll_event ev = {.events = EPOLLIN};
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+	struct pollfd fd;
+
+	(void)state;
+	meet(0);
+	fd = (struct pollfd){ends[1].fd, POLLIN, 0};
+	assert_int_equal(set_ctl(epfd, EPOLL_CTL_ADD, fd.fd, ends[1].s, &ev),
+			 0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	while (set_wait(epfd, &ev, 1, 0, NULL) > 0)
+		;
+	in_round = put_in_round;
+	atomic_store(&hooks, HOOK_IDLE);
+	assert_int_equal(wait_poll(&fd, 1, INT64_MAX, &none, "ppoll"), -1);
+	assert_int_equal(errno, EINTR);
+	assert_int_equal(signals, 1);
+	get_all(&ends[1]);
+	raise(SIGUSR1);
+	assert_int_equal(set_wait(epfd, &ev, 1, INT64_MAX, &none), -1);
+	assert_int_equal(errno, EINTR);
+	assert_int_equal(signals, 2);
+	get_all(&ends[1]);
+	/* Without one the bytes are found. */
+	assert_int_equal(wait_poll(&fd, 1, INT64_MAX, &none, "ppoll"), 1);
+	atomic_store(&hooks, 0);
+	in_round = NULL;
+	get_all(&ends[1]);
+	part();
+	set_forget(epfd);
+	close(epfd);
+}
+
+static unsigned kernel_asked, idle_rounds;
+static real_ppoll_t real_ppoll;
+
+static int count_ppoll(struct pollfd *fds, nfds_t n,
+		       const struct timespec *timeout, const sigset_t *mask)
+{
+	kernel_asked += !n;
+	return real_ppoll(fds, n, timeout, mask);
+}
+
+static enum env_idle_verdict many_rounds(void)
+{
+	if (++idle_rounds > 10 * POLL_ROUNDS)
+		assert_int_equal(put(&ends[0], 4), 4);
+	return ENV_IDLE_AGAIN;
+}
+
+/* How often is the kernel asked for what would end a sleep? */
+static unsigned checks(enum poller_mode mode)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+	struct pollfd fd = {ends[1].fd, POLLIN, 0};
+
+	poller_set(&st.poller, mode);
+	kernel_asked = idle_rounds = 0;
+	assert_int_equal(wait_poll(&fd, 1, INT64_MAX, NULL, "poll"), 1);
+	get_all(&ends[1]);
+	idle_rounds = 0;
+	assert_int_equal(set_wait(ends[1].s->set->fd, &ev, 1, INT64_MAX, NULL),
+			 1);
+	get_all(&ends[1]);
+	poller_set(&st.poller, POLLER_ADAPTIVE);
+	return kernel_asked;
+}
+
+/* A wait that ends in a sleep costs no such call. */
+static void test_checks(void **state)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+
+	(void)state;
+	meet(0);
+	assert_int_equal(
+		set_ctl(epfd, EPOLL_CTL_ADD, ends[1].fd, ends[1].s, &ev), 0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	while (set_wait(epfd, &ev, 1, 0, NULL) > 0)
+		;
+	real_ppoll = REAL(ppoll);
+	atomic_store(&st.real[REAL_ppoll], (void *)count_ppoll);
+	in_round = many_rounds;
+	atomic_store(&hooks, HOOK_IDLE);
+	assert_int_equal(checks(POLLER_ADAPTIVE), 0);
+	assert_int_equal(checks(POLLER_BP), 20);
+	assert_int_equal(checks(POLLER_BPTS), 20);
+	atomic_store(&hooks, 0);
+	in_round = NULL;
+	atomic_store(&st.real[REAL_ppoll], (void *)real_ppoll);
+	part();
+	set_forget(epfd);
+	close(epfd);
+}
+
 static real_epoll_pwait_t real_pwait;
 
 /* The helper is quick: the kernel has told the sleeper of a socket, which comes
@@ -1824,6 +1934,8 @@ int main(void)
 		cmocka_unit_test(test_hand_over),
 		cmocka_unit_test(test_others_are_seen),
 		cmocka_unit_test(test_signal_without_time),
+		cmocka_unit_test(test_signal_of_a_busy_reader),
+		cmocka_unit_test(test_checks),
 		cmocka_unit_test(test_no_event_twice),
 		cmocka_unit_test(test_short_waits),
 		cmocka_unit_test(test_only_bytes_wake),
