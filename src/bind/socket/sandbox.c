@@ -85,6 +85,8 @@ static bool forget_all(void)
 
 static void sandbox_comes(void)
 {
+	ENV_HOLD_CANCEL();
+
 	if (!atomic_load(&st.on) || st.pid != getpid())
 		return;
 	atomic_store(&st.no_more, filter);

@@ -166,6 +166,7 @@ static bool may_track(int fd)
 
 void sock_track(int fd, bool accepting)
 {
+	ENV_HOLD_CANCEL();
 	int err = errno;
 
 	if (may_track(fd)) {
@@ -178,6 +179,7 @@ void sock_track(int fd, bool accepting)
 
 void sock_pin(int fd, const char *reason)
 {
+	ENV_HOLD_CANCEL();
 	int err = errno;
 	struct tcp_info ti;
 	socklen_t len = sizeof(ti);
@@ -669,6 +671,7 @@ static void begin_again(struct sock *s)
 int sock_disconnect(int fd, struct sock *s, const struct sockaddr *addr,
 		    socklen_t len)
 {
+	ENV_HOLD_CANCEL();
 	const real_connect_t real = REAL(connect);
 	int rc = 0, err;
 

@@ -124,6 +124,8 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
+	ENV_HOLD_CANCEL();
+
 	each_sock(sock_fork_parent);
 	pthread_mutex_unlock(&st.lock);
 }
@@ -133,6 +135,7 @@ static void fork_parent(void)
  * daemon, a server's worker), what the child opens itself may be promoted. */
 static void fork_child(void)
 {
+	ENV_HOLD_CANCEL();
 	int i;
 
 	each_sock(sock_fork_child);
@@ -283,6 +286,8 @@ static void leave_rings(void)
 
 void state_drain(void)
 {
+	ENV_HOLD_CANCEL();
+
 	if (!atomic_load(&st.on) || !lock_at_end())
 		return;
 	drain();
@@ -291,6 +296,8 @@ void state_drain(void)
 
 void state_end(void)
 {
+	ENV_HOLD_CANCEL();
+
 	if (!has_streams() || !lock_at_end())
 		return;
 	leave_rings();
@@ -300,6 +307,7 @@ void state_end(void)
 /* The report is whole. */
 __attribute__((destructor)) static void stop(void)
 {
+	ENV_HOLD_CANCEL();
 	bool fell_back = false;
 	int i;
 

@@ -1580,6 +1580,42 @@ static void test_shutdown_holds_up_nobody(void **state)
 	others_go_on(true);
 }
 
+static const struct sockaddr unspec = {.sa_family = AF_UNSPEC};
+
+static void *disconnect_cancelled(void *arg)
+{
+	struct end *e = arg;
+
+	pthread_cancel(pthread_self());
+	assert_int_equal(sock_disconnect(e->fd, e->s, &unspec, sizeof(unspec)),
+			 0);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* connect() may end the thread, and runs under the lock here. */
+static void test_cancelled_without_the_lock(void **state)
+{
+	pthread_t thread;
+	void *result;
+	int rc;
+
+	(void)state;
+	meet(0);
+	assert_int_equal(pthread_create(&thread, NULL, disconnect_cancelled,
+					&ends[0]),
+			 0);
+	pthread_join(thread, &result);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	rc = pthread_mutex_trylock(&st.lock);
+	if (rc)
+		pthread_mutex_init(&st.lock, NULL); /* for the other tests */
+	else
+		pthread_mutex_unlock(&st.lock);
+	assert_int_equal(rc, 0);
+	part();
+}
+
 /* --- descriptors beside streams ------------------------------------------ */
 
 /* Another wait: for a stream, or for an eventfd, too. Nothing comes there. */
@@ -1912,6 +1948,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_close_holds_up_nobody),
 		cmocka_unit_test(test_shutdown_holds_up_nobody),
+		cmocka_unit_test(test_cancelled_without_the_lock),
 		cmocka_unit_test(test_unread_bytes_at_the_switch),
 		cmocka_unit_test(test_pieces_before_the_switch),
 		cmocka_unit_test(test_writer_waits_for_accept),
