@@ -84,7 +84,8 @@ static int keep_all(void)
 		return keep(is_left_to_it, SOCK_TCP, "exec");
 	if (keep(is_needed, SOCK_ON, "exec"))
 		return -1;
-	/* What exec closes was not handed back. */
+	/* exec closes the close-on-exec sockets. They stay on their streams, for
+	 * exec may fail: their last bytes must reach the peers' rings first. */
 	state_drain();
 	return 0;
 }

@@ -270,18 +270,19 @@ static bool has_streams(void)
 static const char leaves[] = "exit of a forked child's parent";
 
 /* What was written is in the peers' rings before the sockets close. Locked. */
-static void drain(void)
+static void drain(const char *before)
 {
 	if (!sock_wait(all_drained, NULL))
 		state_say("skein run: a peer has not taken what was written "
-			  "before the program's end, bytes may be lost");
+			  "before %s, bytes may be lost",
+			  before);
 }
 
 static void leave_rings(void)
 {
 	if (atomic_load(&st.shares))
 		back_shared(leaves);
-	drain();
+	drain("the program's end");
 }
 
 void state_drain(void)
@@ -290,7 +291,7 @@ void state_drain(void)
 
 	if (!atomic_load(&st.on) || !lock_at_end())
 		return;
-	drain();
+	drain("exec");
 	pthread_mutex_unlock(&st.lock);
 }
 

@@ -126,7 +126,9 @@ static inline void state_top(int fd)
 
 /* The process is about to end without the library's destructor. */
 void state_end(void);
-/* Before exec: what was written to streams is in the peers' rings. */
+/* Before exec, which may fail: waits until what was written to streams is in the
+ * peers' rings, SOCK_DRAIN_NS at most, and then says that bytes may be lost. It waits
+ * a second for the lock, and does nothing where it does not get it. */
 void state_drain(void);
 uint64_t state_now_ns(void);
 /* One line to stderr. */
