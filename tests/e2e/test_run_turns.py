@@ -290,8 +290,9 @@ os.execv('/bin/true', ['true'])
 
 
 def closed_by_exec():
-    for _ in range(5):
-        same(CLOSED, CLOSED_SERVER, ['300000', ''])
+    """That exec waits for the peer is shown by unit/socket/switch: here the bytes
+    may all be in time without."""
+    same(CLOSED, CLOSED_SERVER, ['300000', ''])
 
 
 def again(name, with_set, call):

@@ -378,6 +378,17 @@ static uint64_t hook_now_ns(struct skein_env *e)
 		       : real_ops.now_ns(e);
 }
 
+/* How often a thread that ends something has given way. */
+static atomic_uint yields;
+static _Thread_local bool is_ending;
+
+static void hook_yield(struct skein_env *e)
+{
+	if (is_ending)
+		atomic_fetch_add(&yields, 1);
+	real_ops.yield(e);
+}
+
 static enum env_idle_verdict hook_idle(struct env_waiter *w, unsigned round)
 {
 	return atomic_load(&hooks) & HOOK_IDLE ? test_idle(w, round)
@@ -395,6 +406,7 @@ static void hooks_set(void)
 	test_thread = pthread_self();
 	real_ops = hook_ops = *env->ops;
 	hook_ops.now_ns = hook_now_ns;
+	hook_ops.yield = hook_yield;
 	hook_ops.idle = hook_idle;
 	hook_ops.core_wanted = hook_core_wanted;
 	env->ops = &hook_ops;
@@ -1507,24 +1519,49 @@ static void hold(struct end *e)
 	atomic_store(&held, cq);
 }
 
+static const struct sockaddr unspec = {.sa_family = AF_UNSPEC};
+
+static void by_close(struct end *e)
+{
+	sock_forget(e->fd);
+}
+
+static void by_shutdown(struct end *e)
+{
+	assert_int_equal(sock_shutdown(e->fd, e->s, SHUT_RDWR), 0);
+}
+
+static void by_connect(struct end *e)
+{
+	assert_int_equal(sock_disconnect(e->fd, e->s, &unspec, sizeof(unspec)),
+			 0);
+	sock_forget(e->fd);
+}
+
+/* One that fails, and ends nothing. */
+static void by_exec(struct end *e)
+{
+	char *argv[] = {"none", NULL};
+
+	(void)e;
+	assert_int_equal(execv("/none/such", argv), -1);
+	assert_int_equal(errno, ENOENT);
+}
+
 static atomic_bool ended;
-static bool by_shutdown;
+static void (*how)(struct end *e);
 
 static void *end_one(void *arg)
 {
-	struct end *e = arg;
-
-	if (by_shutdown)
-		assert_int_equal(sock_shutdown(e->fd, e->s, SHUT_RDWR), 0);
-	else
-		sock_forget(e->fd);
+	is_ending = true;
+	how(arg);
 	atomic_store(&ended, true);
 	return NULL;
 }
 
 /* One end waits until its bytes are with a peer that takes none: the calls on
  * another stream go on meanwhile. */
-static void others_go_on(bool shuts)
+static void others_go_on(void (*by)(struct end *e))
 {
 	struct ibv_context *context;
 	pthread_t thread;
@@ -1539,17 +1576,18 @@ static void others_go_on(bool shuts)
 	get_all(&ends[0]);
 	put(&ends[0], 100);
 	context = ends[0].s->stream->qp->scq->context;
+	for (i = 0; i < 2; i++)
+		fcntl(ends[i].fd, F_SETFD, FD_CLOEXEC);
 	hold(&ends[0]);
-	by_shutdown = shuts;
+	how = by;
 	ends[0].shut = true;
 	atomic_store(&ended, false);
+	atomic_store(&yields, 0);
 	assert_int_equal(pthread_create(&thread, NULL, end_one, &ends[0]), 0);
-	/* Until the thread is in there. */
-	for (i = 0; !i;) {
-		pthread_mutex_lock(&st.lock);
-		i = st.draining;
-		pthread_mutex_unlock(&st.lock);
+	/* Until the thread waits. */
+	while (!atomic_load(&yields)) {
 		assert_false(atomic_load(&ended));
+		sched_yield();
 	}
 	for (i = 0; i < 100; i++) {
 		put(&ends[1], 10);
@@ -1561,7 +1599,7 @@ static void others_go_on(bool shuts)
 	pthread_join(thread, NULL);
 	context->ops.poll_cq = real_poll_cq;
 	assert_int_equal(st.draining, 0);
-	if (!shuts) {
+	if (by == by_close || by == by_connect) {
 		close(ends[0].fd);
 		ends[0].closed = true;
 	}
@@ -1571,16 +1609,26 @@ static void others_go_on(bool shuts)
 static void test_close_holds_up_nobody(void **state)
 {
 	(void)state;
-	others_go_on(false);
+	others_go_on(by_close);
 }
 
 static void test_shutdown_holds_up_nobody(void **state)
 {
 	(void)state;
-	others_go_on(true);
+	others_go_on(by_shutdown);
 }
 
-static const struct sockaddr unspec = {.sa_family = AF_UNSPEC};
+static void test_connect_holds_up_nobody(void **state)
+{
+	(void)state;
+	others_go_on(by_connect);
+}
+
+static void test_exec_holds_up_nobody(void **state)
+{
+	(void)state;
+	others_go_on(by_exec);
+}
 
 static void *disconnect_cancelled(void *arg)
 {
@@ -1948,6 +1996,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_close_holds_up_nobody),
 		cmocka_unit_test(test_shutdown_holds_up_nobody),
+		cmocka_unit_test(test_connect_holds_up_nobody),
+		cmocka_unit_test(test_exec_holds_up_nobody),
 		cmocka_unit_test(test_cancelled_without_the_lock),
 		cmocka_unit_test(test_unread_bytes_at_the_switch),
 		cmocka_unit_test(test_pieces_before_the_switch),
