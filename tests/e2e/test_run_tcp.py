@@ -27,6 +27,7 @@ import subprocess
 import sys
 
 from harness import BUILD, SCALE, Case, Failure, run_cases, tool
+from test_run import listed
 
 CANCEL = os.path.join(BUILD, 'tests', 'e2e', 'run_cancel')
 SIGNAL = os.path.join(BUILD, 'tests', 'e2e', 'run_signal')
@@ -624,11 +625,9 @@ def test_cancel():
 
 
 # The client is on the stream, and the server is not: a thread of it is in the kernel
-# with the connection, while another one answers. No call tells this moment, so two
-# sleeps make it: the processes meet while the client sleeps, and the answer comes
-# after that. Where they meet later, all is by TCP, and nothing is shown.
+# with the connection, while another one answers.
 HALF_SWITCHED = """
-import os, socket, sys, threading, time
+import os, socket, sys, threading
 def take(s, n):
     while n:
         got = s.recv(n)
@@ -637,36 +636,70 @@ def take(s, n):
             os._exit(1)
         n -= len(got)
 if len(sys.argv) > 1:
-    for _ in range(5):
-        with socket.create_connection(('127.0.0.1', int(sys.argv[1]))) as s:
-            s.sendall(b'PING')
-            time.sleep(.05)
-            take(s, 4)
-            s.sendall(b'over')
+    s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+    s.sendall(b'PING')
+    take(s, 4)
+    input()
+    print('takes', flush=True)
+    take(s, 4)
+    s.sendall(b'over')
 else:
     listener = socket.create_server(('127.0.0.1', 0))
     print(listener.getsockname()[1], flush=True)
-    for _ in range(5):
-        with listener.accept()[0] as s:
-            take(s, 4)
-            reads = threading.Thread(target=take, args=(s, 4))
-            reads.start()
-            time.sleep(.1)
-            s.sendall(b'PONG')
-            reads.join()
+    s = listener.accept()[0]
+    take(s, 4)
+    reads = threading.Thread(target=take, args=(s, 4))
+    reads.start()
+    s.sendall(b'PONG')
+    input()
+    s.sendall(b'PONG')
+    reads.join()
 """
+ON, IN_KERNEL = ('the other end could not be promoted',
+                 'a call was in the kernel at all times')
 
 
-def test_answer_by_tcp():
-    """A thread that polls looks for it there."""
+def half_switched(port):
+    """Is the client alone on the stream? None: that is not decided yet."""
+    found = sorted(line['reason'] for line in listed()
+                   if f':{port}' in line['local'] + line['peer'])
+    if found in ([IN_KERNEL, ON], [ON, ON]):
+        return [found[0] == IN_KERNEL]
+    return [False] if 'the other end did not answer' in found else None
+
+
+def answer_by_tcp():
+    """True: as the server answered the client was alone on the stream."""
     with Case() as case:
         words = [tool(), 'run', '--wait', 'bp', '--', sys.executable, '-c',
                  HALF_SWITCHED]
         env = {'SKEIN_RUN_AFTER': '1', 'SKEIN_RUN_IDLE': '0'}
-        server = case.start(words, 'server', env=env)
+        pipes = [os.pipe(), os.pipe()]
+        server = case.start(words, 'server', env=env, stdin=pipes[0][0])
         port = server.expect(r'^(\d+)$').group(1)
-        case.start([*words, port], 'client', env=env).exits(0, 60)
+        # The server listens by then.
+        env['SKEIN_RUN_AFTER'] = '2'
+        client = case.start([*words, port], 'client', env=env,
+                            stdin=pipes[1][0])
+        met = case.until('a meeting', lambda: half_switched(port), 60)[0]
+        os.write(pipes[1][1], b'\n')
+        client.expect('^takes$')
+        os.write(pipes[0][1], b'\n')
+        client.exits(0, 60)
         server.exits(0, 60)
+        for fd in sum(pipes, ()):
+            os.close(fd)
+    return met
+
+
+def test_answer_by_tcp():
+    """A thread that polls looks for it there. (One that does not finds it when
+    another program wants the core, and it sleeps; unit/socket/switch sees that.) Where
+    the server's thread comes into the kernel too late, or an end meets nobody in time,
+    they try once more."""
+    if not any(answer_by_tcp() for _ in range(10)):
+        print('test_answer_by_tcp is left out: in ten rounds the client was never '
+              'alone on the stream')
 
 
 def test_signal():

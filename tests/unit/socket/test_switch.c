@@ -1745,6 +1745,39 @@ static void test_others_are_seen(void **state)
 	close(none);
 }
 
+/* The other end is not on the stream yet, and answers. */
+static enum env_idle_verdict answer_in_round(void)
+{
+	if (++beside_rounds > 3)
+		fail_msg("the answer is not seen");
+	if (beside_rounds == 1)
+		assert_int_equal(put(&ends[0], 4), 4);
+	pass_time();
+	return ENV_IDLE_AGAIN;
+}
+
+/* The same for what comes by TCP, to an end that is on the stream. */
+static void test_answer_by_tcp(void **state)
+{
+	struct pollfd fd;
+
+	(void)state;
+	poller_set(&st.poller, POLLER_BP);
+	meet(0);
+	assert_true(promote(&ends[1]));
+	fd = (struct pollfd){ends[1].fd, POLLIN, 0};
+	beside_rounds = 0;
+	in_round = answer_in_round;
+	atomic_store(&hooks, HOOK_IDLE);
+	assert_int_equal(wait_poll(&fd, 1, INT64_MAX, NULL, "poll"), 1);
+	assert_int_equal(fd.revents, POLLIN);
+	atomic_store(&hooks, 0);
+	in_round = NULL;
+	get_all(&ends[1]);
+	poller_set(&st.poller, POLLER_ADAPTIVE);
+	part();
+}
+
 static unsigned signals;
 
 static void count_signal(int sig)
@@ -2020,6 +2053,7 @@ int main(void)
 		cmocka_unit_test(test_event_mode_asks_once),
 		cmocka_unit_test(test_hand_over),
 		cmocka_unit_test(test_others_are_seen),
+		cmocka_unit_test(test_answer_by_tcp),
 		cmocka_unit_test(test_signal_without_time),
 		cmocka_unit_test(test_signal_of_a_busy_reader),
 		cmocka_unit_test(test_checks),
