@@ -28,7 +28,8 @@ enum poller_mode {
 	POLLER_MODES
 };
 
-/* The kernel is asked about other descriptors at least so often. */
+/* The kernel is asked at least so often: about other descriptors, and about the
+ * sockets themselves. */
 #define POLLER_KERNEL_NS 20000u
 /* Between these bp_timeout follows what was measured. */
 #define POLLER_TIMEOUT_MIN_NS 2000u

@@ -157,7 +157,8 @@ static void moved(struct sock *s)
 {
 	const real_shutdown_t real = REAL(shutdown);
 
-	/* On the stream they had left: a reset does not overtake them. */
+	/* These bytes were in the peer's ring. A reset behind them must not throw
+	 * them away. */
 	sock_push(s);
 	/* What the program writes now goes by TCP. */
 	s->tx_on = false;

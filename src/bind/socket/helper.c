@@ -545,8 +545,9 @@ static bool host_ready(struct helper *h)
 
 /* Nobody listens: the connecting end dials again after 1, 4, 16 and 64 ms, for
  * the other end may be about to; and all that again after 8, 64 and 512 further
- * calls. The last time it goes on for seconds: the calls of a busy connection are
- * over sooner than an other end's helper may get to run. */
+ * calls. The last time it goes on for seconds, but for a connection that was on a
+ * stream before: the calls of a busy one are over before the other end's helper gets
+ * a core. */
 static void again_later(struct helper *h, struct meeting *m)
 {
 	static const unsigned more[] = {8, 64, 512};

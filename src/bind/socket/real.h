@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * real.h - the functions of the C library that we stand in front of, found at
- * their first use: any of them may be called before our constructor.
+ * real.h - the functions of the C library that we stand in front of. All are found
+ * in our constructor; one that is called before it, at that call.
  */
 #ifndef SKEIN_BIND_SOCKET_REAL_H
 #define SKEIN_BIND_SOCKET_REAL_H

@@ -30,7 +30,7 @@ enum sock_mode {
 
 /* A call found that the socket is on TCP after all: it goes to the kernel. */
 #define SOCK_RETRY (-2)
-/* How long sock_drain() waits at most. */
+/* How long sock_wait() waits at most. */
 #ifndef SOCK_DRAIN_NS
 #define SOCK_DRAIN_NS 1000000000u
 #endif
@@ -234,7 +234,7 @@ ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 int sock_shutdown(int fd, struct sock *s, int how);
 /* What was written by TCP leaves at once: none of it waits in the kernel, as
  * Nagle's algorithm has it, until the peer has acknowledged what came before. False:
- * the program corks it. Locked. */
+ * the program corks it, or a call failed. Locked. */
 bool sock_push(struct sock *s);
 int sock_unread(struct sock *s);
 /* connect() with AF_UNSPEC: the connection is reset, and the socket may be
@@ -252,8 +252,8 @@ void sock_end_closed(void);
 /* Waits until done(), with the lock on entry and on return, but not while it
  * waits: other sockets go on. False: SOCK_DRAIN_NS were over. */
 bool sock_wait(bool (*done)(void *arg), void *arg);
-/* Waits, so, until the peer has what was written to the stream of s, which is on
- * one. After SOCK_DRAIN_NS a line says that bytes may be lost. False: it is not on
+/* s is on a stream. Waits, as sock_wait() does, until the peer has what was written
+ * to it. After SOCK_DRAIN_NS a line says that bytes may be lost. False: s is not on
  * that stream any more, or not the socket of fd. */
 bool sock_drain(int fd, struct sock *s);
 /* Under --require, for a socket that was on no stream because its meeting

@@ -3,8 +3,9 @@
  * wait.c - poll(), select() and blocking calls where sockets are on streams.
  *
  * As in set.c: a round looks at the streams, and each POLLER_KERNEL_NS asks the
- * kernel about the other descriptors. A thread that finds nothing for long
- * asks the peers to ring, looks once more, and sleeps in the kernel's poll. A
+ * kernel: about the other descriptors, and what TCP has to say of ours. A thread
+ * that finds nothing for long asks the peers to ring, looks once more, and sleeps
+ * in the kernel's poll. One that never sleeps asks the kernel for signals, too. A
  * socket on TCP counts as one with a call in the kernel meanwhile, so it is
  * not promoted during the wait.
  */
@@ -226,7 +227,7 @@ static void wait_free(struct wait *w)
 	free(w->k);
 }
 
-/* The thread was cancelled while it slept. */
+/* The thread was cancelled, while it slept or polled. */
 static void cancelled(void *arg)
 {
 	struct wait *w = arg;
@@ -241,8 +242,8 @@ static void cancelled(void *arg)
 	wait_free(w);
 }
 
-/* Here, and nowhere else in a wait, the thread may be cancelled. A timeout of 0: it
- * does not sleep. */
+/* Here, and nowhere else in a wait, the thread may be cancelled. It does not sleep
+ * where timeout_ns is 0. */
 static int ppoll_cancellable(struct wait *w, struct pollfd *fds, nfds_t n,
 			     int64_t timeout_ns, const sigset_t *mask)
 {
