@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <skein/error.h>
 
 struct handshake *conn_handshake_new(struct skein_conn *conn, bool client)
 {
@@ -97,10 +98,12 @@ void conn_offer(struct skein_conn *conn)
 
 static void qp_failed(struct skein_conn *conn, int rc)
 {
-	char why[160];
+	const char *words = dev_qp_rtr_error(rc);
+	char why[sizeof(conn->fail_text)];
 
 	snprintf(why, sizeof(why), "the %s cannot connect a QP: %s",
-		 conn->client ? "client" : "server", dev_qp_rtr_error(rc));
+		 conn->client ? "client" : "server",
+		 words ? words : skein_strerror(rc));
 	conn_give_up(conn, rc, why);
 }
 

@@ -34,6 +34,10 @@ const char *skein_strerror(int err)
 	/* A name that nobody knows; the system's words speak of assignments. */
 	if (err == EADDRNOTAVAIL)
 		return "no such host, or no such address here: check the name";
+	/* The same: of references that cannot be spliced. */
+	if (err == ETOOMANYREFS)
+		return "too many descriptors of this user are under way "
+		       "between processes: raise ulimit -n";
 	/* Constant strings, and not subject to the locale. */
 	text = strerrordesc_np(err);
 	return text ? text : "unknown error";

@@ -386,7 +386,8 @@ void dev_qp_addr(struct dev *dev, struct ibv_qp *qp, uint32_t psn,
 /* RESET to INIT with remote access, and INIT to RTR to RTS, with the masks
  * the specification asks of an RC or UC QP (IBA 11.2.5.2). */
 int dev_qp_init(struct dev *dev, struct ibv_qp *qp, int access);
-/* Why dev_qp_rtr() failed, in words that the other end understands too. */
+/* Why dev_qp_rtr() failed, in words that the other end understands too; NULL: the
+ * errno says it. */
 const char *dev_qp_rtr_error(int err);
 /* -EINVAL when peer makes no sense, -EADDRNOTAVAIL when this end has no GID. */
 int dev_qp_rtr(struct dev *dev, struct ibv_qp *qp,

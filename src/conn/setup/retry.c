@@ -34,6 +34,7 @@ bool retry_helps(int err)
 	case ENOBUFS:
 	case EMFILE:
 	case ENFILE:
+	case ETOOMANYREFS:
 	case SKEIN_EBUSY:
 	case SKEIN_ERESOURCE:
 	case SKEIN_EDEAD:

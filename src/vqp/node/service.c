@@ -278,9 +278,16 @@ static void answer(struct node_client *c, struct attach_msg *m, int err,
 		   const int *fds, int n)
 {
 	m->status = err;
-	/* A client that does not read its answers is detached. */
-	if (local_send(c->fd, m, sizeof(*m), err ? NULL : fds, err ? 0 : n))
-		c->gone = true;
+	err = local_send(c->fd, m, sizeof(*m), err ? NULL : fds, err ? 0 : n);
+	if (!err)
+		return;
+	/* A client that does not read its answers is detached, as is one that no
+	 * descriptor can be sent to: it is told why. */
+	c->gone = true;
+	if (err != -ETOOMANYREFS)
+		return;
+	m->status = err;
+	local_send(c->fd, m, sizeof(*m), NULL, 0);
 }
 
 static void on_hello(struct node_client *c, struct attach_msg *m)

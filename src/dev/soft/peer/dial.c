@@ -209,6 +209,13 @@ void soft_dial(struct soft *s, uint32_t qpn)
 	soft_kick(s);
 }
 
+static void dial_later(struct soft_dial *d, uint64_t now)
+{
+	d->due_ns = now + d->pause_ns;
+	if (d->pause_ns < RETRY_MAX_NS)
+		d->pause_ns *= 2;
+}
+
 void soft_dial_event(struct soft *s, void *dial)
 {
 	int fds[MSG_FDS] = {-1, -1, -1}, nfds = 0, err, i;
@@ -225,10 +232,14 @@ void soft_dial_event(struct soft *s, void *dial)
 	/* The socket is the peer's from here on, or nobody's. */
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, d->src.fd, NULL);
 	if (err >= 0)
-		err = b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
-				      b.m.qpn == d->qpn
-			      ? soft_nic_check(fds[0], &st)
-			      : -EPROTO;
+		err = soft_peer_answer(&b.m, d->qpn, fds, nfds, &st);
+	if (err == -ETOOMANYREFS && list_empty(&d->reaches)) {
+		unwatch(s, &d->src);
+		unwatch(s, &d->src_pid);
+		dial_later(d, env_now_ns(s->env));
+		soft_kick(s);
+		return;
+	}
 	if (!err)
 		err = soft_peer_use(s, &b.m, &d->src.fd, fds, nfds, &st, &p,
 				    &area, &bell);
@@ -295,11 +306,8 @@ static int dial_again(struct soft *s, struct soft_dial *d, uint64_t now,
 	/* A QP that is being connected is told that no descriptor is left. */
 	if ((err == -EMFILE || err == -ENFILE) && list_empty(&d->reaches))
 		err = -EAGAIN;
-	if (err != -EAGAIN)
-		return err;
-	d->due_ns = now + d->pause_ns;
-	if (d->pause_ns < RETRY_MAX_NS)
-		d->pause_ns *= 2;
+	if (err == -EAGAIN)
+		dial_later(d, now);
 	return err;
 }
 

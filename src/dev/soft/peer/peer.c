@@ -143,7 +143,7 @@ void soft_peers_free(struct soft *s)
 }
 
 /* A NIC file that a peer cannot shrink under us, of a layout that we know. */
-int soft_nic_check(int fd, struct stat *st)
+static int nic_check(int fd, struct stat *st)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 
@@ -157,6 +157,16 @@ int soft_nic_check(int fd, struct stat *st)
 	if ((uint64_t)st->st_size > SHM_SPAN)
 		st->st_size = (off_t)SHM_SPAN;
 	return 0;
+}
+
+int soft_peer_answer(const struct msg *r, uint32_t qpn, const int *fds,
+		     int nfds, struct stat *st)
+{
+	if (r->op != (MSG_CONNECT | MSG_REPLY) || r->qpn != qpn)
+		return -EPROTO;
+	if (r->status == -ETOOMANYREFS)
+		return r->status;
+	return nfds < 2 ? -EPROTO : nic_check(fds[0], st);
 }
 
 static int peer_map_nic(struct soft_peer *p, int fd)
@@ -408,10 +418,7 @@ int soft_peer_connect(struct soft *s, struct soft_qp *q, uint32_t qpn,
 	if (!err)
 		err = msg_recv(sock, &b, fds, &nfds);
 	if (err >= 0)
-		err = b.m.op == (MSG_CONNECT | MSG_REPLY) && nfds >= 2 &&
-				      b.m.qpn == qpn
-			      ? soft_nic_check(fds[0], &st)
-			      : -EPROTO;
+		err = soft_peer_answer(&b.m, qpn, fds, nfds, &st);
 	if (!err) {
 		pthread_mutex_lock(&s->lock);
 		err = soft_peer_use(s, &b.m, &sock, fds, nfds, &st, peer, area,

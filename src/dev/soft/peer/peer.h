@@ -109,15 +109,17 @@ bool soft_peer_known(struct soft *s, uint32_t qpn, struct soft_peer **peer,
 		     uint64_t *area, struct soft_bell **bell);
 /* Is a process that has not answered for so long worth waiting for? */
 bool soft_peer_patient(pid_t pid, unsigned waited_s);
-/* The answer to CONNECT. s->lock held. Consumes of sock and fds what it sets to
- * -1; takes a reference, and one of the bell. st is soft_nic_check()'s. */
+/* Is it an answer to CONNECT, with a NIC file that the peer cannot shrink under
+ * us? Sets st, the file's. -ETOOMANYREFS: no descriptor could be sent just now. */
 struct msg;
 struct stat;
+int soft_peer_answer(const struct msg *r, uint32_t qpn, const int *fds,
+		     int nfds, struct stat *st);
+/* Takes that answer. s->lock held. Consumes of sock and fds what it sets to -1;
+ * takes a reference, and one of the bell. */
 int soft_peer_use(struct soft *s, const struct msg *r, int *sock, int *fds,
 		  int nfds, const struct stat *st, struct soft_peer **peer,
 		  uint64_t *area, struct soft_bell **bell);
-/* A NIC file that a peer cannot shrink under us. */
-int soft_nic_check(int fd, struct stat *st);
 void soft_peer_put(struct soft *s, struct soft_peer *p);
 void soft_peer_event(struct soft *s, struct soft_peer *p);
 /* Its descriptors leave the control thread's epoll set. */

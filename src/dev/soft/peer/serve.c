@@ -419,6 +419,19 @@ static bool serve(struct soft *s, struct soft_conn *c, const struct msg_buf *b,
 	}
 }
 
+/* The kernel sends no descriptors while more than RLIMIT_NOFILE of this user,
+ * which has no special rights, are on their way anywhere. The peer is told, and
+ * asks again. */
+static int send_without(struct soft *s, struct soft_conn *c)
+{
+	env_log(s->env, ENV_LOG_ERROR,
+		"skein0: too many descriptors of this user are on their way "
+		"between processes; raise RLIMIT_NOFILE");
+	c->nfds = 0;
+	c->out.m.status = -ETOOMANYREFS;
+	return msg_send(c->src.fd, &c->out.m, c->out_len, NULL, 0);
+}
+
 /* Sends what waits. False: the connection is over. */
 static bool conn_flush(struct soft *s, struct soft_conn *c)
 {
@@ -426,6 +439,8 @@ static bool conn_flush(struct soft *s, struct soft_conn *c)
 	int err;
 
 	err = msg_send(c->src.fd, &c->out.m, c->out_len, c->fds, c->nfds);
+	if (err == -ETOOMANYREFS)
+		err = send_without(s, c);
 	if (err && err != -EAGAIN)
 		return false;
 	if (!err)
