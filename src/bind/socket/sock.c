@@ -4,6 +4,7 @@
  */
 #include "bind/socket/sock.h"
 
+#include "base/assert.h"
 #include "bind/own/own.h"
 #include "bind/socket/back.h"
 #include "bind/socket/counts.h"
@@ -675,6 +676,7 @@ int sock_disconnect(int fd, struct sock *s, const struct sockaddr *addr,
 	const real_connect_t real = REAL(connect);
 	int rc = 0, err;
 
+	skein_assert(s);
 	pthread_mutex_lock(&st.lock);
 	if (atomic_load(&s->mode) == SOCK_LOST)
 		rc = sock_inherit(s);
