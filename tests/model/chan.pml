@@ -28,8 +28,7 @@ mtype = { not, any, fired };
 
 mtype armed = not;
 byte events;	/* fired, ever */
-bool counted[8]; /* each of them, by what its ringer says */
-bool made_up[8]; /* and by the control thread */
+bool counted[8]; /* each of them, by what its ringer or the control thread says */
 byte fd;	/* counts in the channel */
 byte owed, spare;
 bool asked, locked;
@@ -161,8 +160,8 @@ endlooks:
 		atomic {
 			for (e : 0 .. events - 1) {
 				if
-				:: !counted[e] && !made_up[e] ->
-					made_up[e] = true;
+				:: !counted[e] ->
+					counted[e] = true;
 					fd++;
 #ifndef BROKEN_NO_SPARE
 					spare++

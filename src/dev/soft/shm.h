@@ -231,8 +231,8 @@ enum shm_armed {
 
 struct shm_cq {
 	_Atomic uint64_t armed;
-	/* Event n has its count in the channel: bit n % 32 has changed once
-	 * more. The thread that has added the count writes it. */
+	/* Event n has its count in the channel: bit n % 32 is 1 where n / 32 is
+	 * even, else 0. The thread that has added the count writes it. */
 	_Atomic uint32_t counted;
 	alignas(SHM_LINE) _Atomic uint32_t any;
 	alignas(SHM_LINE) _Atomic uint8_t group[SHM_CQ_GROUPS];

@@ -99,6 +99,52 @@ static void test_stops(void **state)
 	rig_unpair(&a, &b);
 }
 
+/* They die: each event gets its count. */
+static void test_deaths(void **state)
+{
+	int i;
+
+	rig_pair(&a, &b, NULL);
+	message();
+	for (i = 0; i < 70; i++) {
+		fire();
+		message();
+		event();
+		assert_false(readable(0));
+	}
+	rig_unpair(&a, &b);
+}
+
+/* It goes on 32 events later: the CQ is returned for each count that is there,
+ * and a sleeper hears of the next message. */
+static void test_goes_on_late(void **state)
+{
+	uint32_t first;
+	int i;
+
+	rig_pair(&a, &b, NULL);
+	message();
+	first = fire();
+	message();
+	event();
+	for (i = 0; i < 40; i++) {
+		assert_int_equal(ibv_req_notify_cq(b.cq, 0), 0);
+		message();
+		event();
+	}
+	soft_bell_count(cq()->shm, b.ch->fd, first);
+	event();
+	for (i = 0; i < 40; i++) {
+		assert_int_equal(ibv_req_notify_cq(b.cq, 0), 0);
+		message();
+		event();
+		while (readable(0))
+			event();
+	}
+	assert_false(readable(0));
+	rig_unpair(&a, &b);
+}
+
 /* It is late, no more: nothing is made up for it. */
 static void test_late(void **state)
 {
@@ -135,7 +181,7 @@ static void test_unsaid(void **state)
 		event();
 		while (readable(0))
 			event();
-		atomic_fetch_xor(&cq()->shm->counted, 1u << no % 32);
+		soft_bell_said(cq()->shm, no);
 	}
 	assert_false(readable(0));
 	rig_unpair(&a, &b);
@@ -212,7 +258,7 @@ static void test_used_again(void **state)
 		soft_bell_count(cq()->shm, b.ch->fd, no);
 		event();
 		if (i == 1)
-			atomic_fetch_xor(&page->counted, 1u << late % 32);
+			soft_bell_said(page, late);
 	}
 	assert_false(readable(0));
 	assert_int_equal(b.dev->ops->destroy_cq(b.dev, other), 0);
@@ -311,6 +357,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stops),
+		cmocka_unit_test(test_deaths),
+		cmocka_unit_test(test_goes_on_late),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_unsaid),
 		cmocka_unit_test(test_owed),

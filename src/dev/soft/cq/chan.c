@@ -13,10 +13,12 @@
  * That thread may stop or die in between. The next thread that finds the word
  * FIRED and an event without a count asks the owner's control thread to look;
  * so does the death of a peer. If the count is not there after
- * BELL_PATIENCE_NS, the control thread adds it, and one spare event: a stopped
- * thread that goes on later, or one that died behind its count, makes the
- * channel readable once more, and get_cq_event() returns the CQ for that.
- * tests/model/chan.pml.
+ * BELL_PATIENCE_NS, the control thread adds it, says so, and adds one spare
+ * event: a stopped thread that goes on later, or one that died behind its
+ * count, makes the channel readable once more, and get_cq_event() returns the
+ * CQ for that. What such a thread says then was said before; if 32 events were
+ * fired meanwhile, one that has its count looks as if it had none, and the CQ
+ * is returned once more. tests/model/chan.pml.
  *
  * A thread rings behind the completion. By then the owner may have polled it,
  * destroyed the CQ, and made another in its page, on another channel: what such
@@ -83,14 +85,20 @@ int soft_destroy_chan(struct dev *dev, struct ibv_comp_channel *ch)
 /* Harsh mode adds counts late by intention. */
 #define BELL_PATIENCE_HARSH_NS 1000000000ull
 
-/* Those of the last 32 events that have no count yet, each at its bit. */
-static uint32_t uncounted(uint64_t armed, uint32_t counted)
+/* `counted` where all events have their counts. */
+static uint32_t all_counted(uint64_t armed)
 {
 	/* 0 to n - 1 were fired */
 	uint32_t n = (uint32_t)(armed / SHM_ARMED_EVENT);
-	uint32_t all = (1u << n % 32) - 1;
+	uint32_t below = (1u << n % 32) - 1;
 
-	return (n / 32 % 2 ? ~all : all) ^ counted;
+	return n / 32 % 2 ? ~below : below;
+}
+
+/* Those of the last 32 events that have no count yet, each at its bit. */
+static uint32_t uncounted(uint64_t armed, uint32_t counted)
+{
+	return all_counted(armed) ^ counted;
 }
 
 enum soft_bell_found soft_bell_claim(struct shm_cq *cq, uint64_t life,
@@ -128,12 +136,23 @@ enum soft_bell_found soft_bell_claim(struct shm_cq *cq, uint64_t life,
 	return SOFT_BELL_OURS;
 }
 
+void soft_bell_said(struct shm_cq *cq, uint32_t event)
+{
+	uint32_t bit = 1u << event % 32;
+
+	/* release: pairs with uncounted_of(): the count is in the fd */
+	if (event / 32 % 2)
+		atomic_fetch_and_explicit(&cq->counted, ~bit,
+					  memory_order_release);
+	else
+		atomic_fetch_or_explicit(&cq->counted, bit,
+					 memory_order_release);
+}
+
 void soft_bell_count(struct shm_cq *cq, int fd, uint32_t event)
 {
 	env_bell(fd);
-	/* release: pairs with uncounted_of(): the count is in the fd */
-	atomic_fetch_xor_explicit(&cq->counted, 1u << event % 32,
-				  memory_order_release);
+	soft_bell_said(cq, event);
 }
 
 bool soft_bell_ring(struct shm_cq *cq, int fd, uint64_t life, bool solicited)
@@ -253,8 +272,11 @@ void soft_chan_join(struct soft_cq *c, struct soft_chan *chan)
 {
 	c->chan = chan;
 	c->bell_due_ns = ENV_NEVER;
-	/* Their thread may be between the count and its word in `counted`. */
-	c->bell_before = uncounted_of(c);
+	/* relaxed: what a thread still says of an event of the last CQ there is
+	 * the same */
+	atomic_store_explicit(&c->shm->counted,
+			      all_counted(atomic_load(&c->shm->armed)),
+			      memory_order_relaxed);
 	pthread_mutex_lock(&chan->lock);
 	list_add_tail(&chan->cqs, &c->chan_link);
 	chan->ch.refcnt++;
@@ -283,7 +305,7 @@ void soft_chan_leave(struct soft_cq *c)
 
 	pthread_mutex_lock(&chan->lock);
 	n = (int64_t)c->owed + c->spare + life_ends(c->shm);
-	n -= __builtin_popcount(uncounted_of(c) & ~c->bell_before);
+	n -= __builtin_popcount(uncounted_of(c));
 	for (; n > 0 && take_count(chan->ch.fd); n--)
 		;
 	list_del(&c->chan_link);
@@ -299,19 +321,31 @@ void soft_bells_ask(struct soft *s)
 
 void soft_bells_ask_cq(struct soft_cq *c)
 {
-	if (c->chan && uncounted_of(c) & ~c->bell_before & ~c->bell_made_up)
+	if (c->chan && uncounted_of(c))
 		atomic_store(&c->s->bells_asked, true);
+}
+
+/* Adds the counts of late, and says so. */
+static void make_up(struct soft_cq *c, uint32_t late)
+{
+	uint32_t n = (uint32_t)(atomic_load(&c->shm->armed) / SHM_ARMED_EVENT);
+	uint32_t event;
+
+	pthread_mutex_lock(&c->chan->lock);
+	for (event = n - 32; event != n; event++) {
+		if (!(late & 1u << event % 32))
+			continue;
+		c->spare++;
+		soft_bell_count(c->shm, c->chan->ch.fd, event);
+	}
+	pthread_mutex_unlock(&c->chan->lock);
 }
 
 static uint64_t look_at(struct soft_cq *c, uint64_t now)
 {
 	uint32_t late = uncounted_of(c);
 
-	c->bell_before &= late;
-	late &= ~c->bell_before;
-	c->bell_made_up &= late; /* the others have come after all */
-	late &= ~c->bell_made_up;
-	c->bell_late &= late;
+	c->bell_late &= late; /* the others have come after all */
 	if (!late)
 		return c->bell_due_ns = ENV_NEVER;
 	if (!c->bell_late) {
@@ -322,13 +356,7 @@ static uint64_t look_at(struct soft_cq *c, uint64_t now)
 	}
 	if (now < c->bell_due_ns)
 		return c->bell_due_ns;
-	c->bell_made_up |= c->bell_late;
-	pthread_mutex_lock(&c->chan->lock);
-	for (late = c->bell_late; late; late &= late - 1) {
-		c->spare++;
-		env_bell(c->chan->ch.fd);
-	}
-	pthread_mutex_unlock(&c->chan->lock);
+	make_up(c, c->bell_late);
 	c->bell_late = 0;
 	return look_at(c, now); /* one more may have come since */
 }

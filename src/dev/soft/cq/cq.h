@@ -65,10 +65,9 @@ struct soft_cq {
 	/* chan->lock: events fired before it was armed again; counts that may
 	 * come without an event */
 	uint32_t owed, spare;
-	/* chan.c, uncounted(): those made up, those the control thread waits
-	 * for, and until when; soft.lock */
-	uint32_t bell_made_up, bell_late;
-	uint32_t bell_before; /* of the page's last CQ */
+	/* chan.c, uncounted(): those that the control thread waits for, and
+	 * until when; soft.lock */
+	uint32_t bell_late;
 	uint64_t bell_due_ns;
 	struct list_node chan_link;
 	struct list_node link;	 /* soft.cqs */
@@ -152,6 +151,8 @@ bool soft_bell_ring(struct shm_cq *cq, int fd, uint64_t life, bool solicited);
 enum soft_bell_found soft_bell_claim(struct shm_cq *cq, uint64_t life,
 				     bool solicited, uint32_t *event);
 void soft_bell_count(struct shm_cq *cq, int fd, uint32_t event);
+/* The end of the second half. */
+void soft_bell_said(struct shm_cq *cq, uint32_t event);
 /* The same for a CQ of this process, which has a channel. */
 void soft_cq_ring(struct soft_cq *c, bool solicited);
 /* Of req_notify_cq(): want is SHM_ARMED_ANY or _SOLICITED. */

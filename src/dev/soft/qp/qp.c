@@ -220,12 +220,13 @@ static void qp_base_init(struct soft *s, struct soft_qp *q, struct ibv_pd *pd,
 #define OPS_UC                                                               \
 	(OPS_UD | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(LOCAL_INV) | \
 	 OP(BIND_MW))
+#define OPS_RC (OPS_DC | OP(LOCAL_INV) | OP(BIND_MW) | OP(SEND_WITH_INV))
 
 static uint32_t ops_of(enum ibv_qp_type type)
 {
 	switch (type) {
 	case IBV_QPT_RC:
-		return OPS_DC | OPS_UC | OP(SEND_WITH_INV);
+		return OPS_RC;
 	case IBV_QPT_UC:
 		return OPS_UC;
 	case IBV_QPT_UD:
