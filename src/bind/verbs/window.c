@@ -176,6 +176,14 @@ static bool punch(struct window *w, size_t off, size_t len)
 	       restore(w, off, len);
 }
 
+/* off..off+len is the file's again and reads as zero. */
+static bool reset(struct window *w, size_t off, size_t len)
+{
+	/* In this order: the program may have changed protections, or mapped a
+	 * file of its own over it. */
+	return restore(w, off, len) && punch(w, off, len);
+}
+
 static void set_kind(struct window *w, size_t first, size_t n,
 		     enum window_kind kind)
 {
@@ -308,20 +316,18 @@ static bool drop_pages(struct window *w, size_t at, unsigned lo, unsigned hi)
 	u->live &= (uint16_t) ~(((1u << (hi - lo)) - 1) << lo);
 	if (!u->live)
 		return true;
-	punch(w, at * WINDOW_UNIT + lo * WINDOW_PAGE, (hi - lo) * WINDOW_PAGE);
+	reset(w, at * WINDOW_UNIT + lo * WINDOW_PAGE, (hi - lo) * WINDOW_PAGE);
 	return false;
 }
 
 /* Units without a page left are free again. The lock is held. */
 static void free_units(struct window *w, size_t first, size_t n)
 {
-	size_t off = first * WINDOW_UNIT, len = n * WINDOW_UNIT;
-
 	if (!n)
 		return;
-	/* The program may have changed protections or mapped over it. */
-	punch(w, off, len);
-	set_kind(w, first, n, restore(w, off, len) ? WINDOW_FREE : WINDOW_LOST);
+	set_kind(w, first, n,
+		 reset(w, first * WINDOW_UNIT, n * WINDOW_UNIT) ? WINDOW_FREE
+								: WINDOW_LOST);
 	w->used -= n;
 }
 
@@ -349,7 +355,21 @@ void window_unmap(struct window *w, void *addr, size_t len)
 
 int window_clean(struct window *w, void *addr, size_t len)
 {
-	return sys_madvise(addr, len, MADV_REMOVE) ? -errno : 0;
+	off_t off = (off_t)((char *)addr - base_of(w));
+
+	len = (len + WINDOW_PAGE - 1) & ~(WINDOW_PAGE - 1);
+	/* What the program has mapped over it. */
+	if (sys_madvise(addr, len, MADV_DONTNEED))
+		return -errno;
+	/* Through the file, for MADV_REMOVE would take the bytes of whatever
+	 * file is mapped there. */
+	if (window_fd_ours(w)
+		    ? !fallocate(w->fd,
+				 FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				 off, (off_t)len)
+		    : !sys_madvise(addr, len, MADV_REMOVE) || errno == EINVAL)
+		return 0;
+	return -errno;
 }
 
 /* Is off..off+len of the file mapped where it belongs? The kernel is asked:

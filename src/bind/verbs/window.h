@@ -93,7 +93,7 @@ void window_free(struct window *w, void *p);
 size_t window_usable(struct window *w, const void *p);
 /* MAP only: whole pages. */
 void window_unmap(struct window *w, void *addr, size_t len);
-/* Whole pages: they read as zero again. 0 or a negative errno. */
+/* Whole pages of the window: they read as zero again. 0 or a negative errno. */
 int window_clean(struct window *w, void *addr, size_t len);
 /* The file behind addr..addr+len, all of it backed by pages from now on. -ENOENT
  * when that is not (or no longer) the window's own mapping, -ENOMEM. */

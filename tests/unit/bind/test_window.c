@@ -163,6 +163,33 @@ static void unmaps_by_pages(void **state)
 	memset(q, 1, WINDOW_UNIT);
 }
 
+/* A file that the program has mapped over its memory keeps its bytes. */
+static void spares_what_is_mapped_over(void **state)
+{
+	struct window *w = fresh();
+	char *p = window_alloc(w, 2 * WINDOW_UNIT, 1, WINDOW_MAP, true), c;
+	int fd = memfd_create("theirs", MFD_CLOEXEC);
+	size_t i;
+
+	assert_int_equal(ftruncate(fd, 8192), 0);
+	for (i = 0; i < 2; i++) {
+		/* a part of a unit, then a whole one */
+		assert_ptr_equal(mmap(p + i * WINDOW_UNIT, 4096,
+				      PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_FIXED, fd, 0),
+				 p + i * WINDOW_UNIT);
+		p[i * WINDOW_UNIT] = 7;
+		p[i * WINDOW_UNIT + 4096] = 7;
+		assert_int_equal(window_clean(w, p + i * WINDOW_UNIT, 4097), 0);
+		assert_int_equal(p[i * WINDOW_UNIT], 7);
+		assert_int_equal(p[i * WINDOW_UNIT + 4096], 0);
+		window_unmap(w, p + i * WINDOW_UNIT, i ? WINDOW_UNIT : 4096);
+		assert_int_equal(pread(fd, &c, 1, 0), 1);
+		assert_int_equal(c, 7);
+	}
+	close(fd);
+}
+
 static void names_the_file(void **state)
 {
 	struct window *w = fresh();
@@ -316,6 +343,7 @@ int main(void)
 		cmocka_unit_test(zeroes),
 		cmocka_unit_test(gives_back),
 		cmocka_unit_test(unmaps_by_pages),
+		cmocka_unit_test(spares_what_is_mapped_over),
 		cmocka_unit_test(names_the_file),
 		cmocka_unit_test(survives_closed_descriptors),
 		cmocka_unit_test(no_window_under_limits),
