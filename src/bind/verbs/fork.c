@@ -14,7 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <string.h>
 
 void window_fork_prepare(struct window *w)
 {
@@ -37,6 +37,15 @@ void window_fork_parent(struct window *w)
 	pthread_mutex_unlock(&w->lock);
 }
 
+/* The child cannot go on: it would share memory with its parent, or lose some. */
+_Noreturn static void die(const char *words)
+{
+	ssize_t n = write(STDERR_FILENO, words, strlen(words));
+
+	(void)n;
+	_exit(127);
+}
+
 /* Copies off..end into the new file. */
 static void copy(int to, const char *base, size_t off, size_t end)
 {
@@ -46,6 +55,9 @@ static void copy(int to, const char *base, size_t off, size_t end)
 		n = pwrite(to, base + off, end - off, (off_t)off);
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n <= 0 && errno != EFAULT)
+			die("libskein-verbs: no memory for the copy that a "
+			    "forked child needs\n");
 		/* EFAULT: the program keeps it from its children
 		 * (MADV_DONTFORK) */
 		off += n > 0 ? (size_t)n : WINDOW_PAGE;
@@ -104,12 +116,14 @@ void window_fork_child(struct window *w)
 		old = -1;
 	fd = window_memfd(w);
 	if (fd < 0)
-		_exit(127); /* otherwise two processes would share one heap */
+		die("libskein-verbs: a forked child cannot make its copy: no "
+		    "descriptor is left, or files may not be as large as the "
+		    "window (ulimit -n, ulimit -f)\n");
 	copy_units(w, fd, old, base);
 	if (w->top &&
 	    sys_mmap(base, w->top, PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) != base)
-		_exit(127);
+		die("libskein-verbs: a forked child cannot map its copy\n");
 	if (old >= 0)
 		close(old);
 	w->fd = fd;

@@ -45,9 +45,15 @@ bool window_fd_ours(const struct window *w)
 
 int window_memfd(struct window *w)
 {
-	int fd = memfd_create("skein-verbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct rlimit files;
 	struct stat st;
+	int fd;
 
+	/* For a file above the limit the kernel would send SIGXFSZ. */
+	if (getrlimit(RLIMIT_FSIZE, &files) ||
+	    (files.rlim_cur != RLIM_INFINITY && files.rlim_cur < w->span))
+		return -1;
+	fd = memfd_create("skein-verbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -1;
 	if (ftruncate(fd, (off_t)w->span) ||
@@ -80,7 +86,6 @@ static char *reserve(size_t span)
 
 static bool window_make(struct window *w)
 {
-	struct rlimit files;
 	char *base = NULL;
 
 	w->off = true; /* unless all of this succeeds */
@@ -92,10 +97,6 @@ static bool window_make(struct window *w)
 	}
 	if (!base)
 		return false;
-	/* For a file above the limit the kernel would send SIGXFSZ. */
-	if (getrlimit(RLIMIT_FSIZE, &files) ||
-	    (files.rlim_cur != RLIM_INFINITY && files.rlim_cur < w->span))
-		goto err_base;
 	w->units = sys_mmap(NULL, w->span / WINDOW_UNIT * sizeof(*w->units),
 			    PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

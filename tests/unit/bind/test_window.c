@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "bind/verbs/window.h"
+#include "sandbox.h"
 
 #define KIB 1024ul
 #define MIB (1024 * KIB)
@@ -319,6 +320,35 @@ static void child_has_a_copy(void **state)
 	forks(w, p, hidden);
 }
 
+/* Nothing is lost without a word. */
+static void ends_where_memory_is_scarce(void **state)
+{
+	const int calls[] = {SYS_pwrite64};
+	const struct rlimit low = {MIB, MIB};
+	struct window *w = fresh();
+	char *p = window_alloc(w, MIB, 1, WINDOW_HEAP, false);
+	pid_t scarce;
+	int i, status;
+
+	memset(p, 5, MIB);
+	for (i = 0; i < 2; i++) {
+		scarce = fork();
+		if (!scarce) {
+			close(STDERR_FILENO);
+			if (i == 0 && setrlimit(RLIMIT_FSIZE, &low))
+				_exit(1);
+			if (i == 1 && sandbox_enter(calls, 1, ENOSPC))
+				_exit(127); /* no sandbox here */
+			window_fork_prepare(w);
+			window_fork_child(w);
+			_exit(0);
+		}
+		assert_int_equal(waitpid(scarce, &status, 0), scarce);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 127);
+	}
+}
+
 static void invalid_free_ends_it(void **state)
 {
 	struct window *w = fresh();
@@ -348,6 +378,7 @@ int main(void)
 		cmocka_unit_test(survives_closed_descriptors),
 		cmocka_unit_test(no_window_under_limits),
 		cmocka_unit_test(child_has_a_copy),
+		cmocka_unit_test(ends_where_memory_is_scarce),
 		cmocka_unit_test(invalid_free_ends_it),
 	};
 
