@@ -128,6 +128,7 @@ enum vqp_plant {
 	VQP_PLANT_F5,	       /* the same of credit that is due */
 	VQP_PLANT_ASK,	       /* nobody asks for credit that does not come */
 	VQP_PLANT_ASK_LOST,    /* nor is it if some were lost */
+	VQP_PLANT_ASK_AHEAD,   /* what a question overtakes counts as lost */
 	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
 	VQP_PLANT_CHILDREN,    /* nor all vqps that messages may make */
 	VQP_PLANT_SHARE,       /* one user may have all slots */
@@ -405,6 +406,7 @@ struct vqp {
 	uint32_t taken, taken_sent;
 	bool credit_out; /* a credit message is under way */
 	bool tells;	 /* the other end has asked what was taken */
+	bool lacks;	 /* a message of the other end is lost */
 	/* messages wait for credit since then, or have asked for it; 0: none */
 	uint64_t asked_ns;
 	uint32_t asks; /* that have not been answered */

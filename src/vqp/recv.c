@@ -130,12 +130,14 @@ void vqp_credit_ask(struct vqp *v)
 	v->asks++;
 }
 
-/* All that the other end has sent has arrived before its question. So what is
- * missing was lost for want of memory. */
+/* Was a message of the other end lost? The number in its question does not tell:
+ * the question may come by another queue pair than the messages before and behind
+ * it, so in any order. */
 static bool has_lost(const struct vqp *v, const struct msg_head *h)
 {
-	return h->seq != v->expect && !list_linked(&v->closing) &&
-	       !PLANTED(v->e, ASK_LOST);
+	if (PLANTED(v->e, ASK_AHEAD) && h->seq != v->expect)
+		return true;
+	return v->lacks && !PLANTED(v->e, ASK_LOST);
 }
 
 /* The other end asks what was taken. */
@@ -349,6 +351,7 @@ static bool far_fits(struct vqp *v, const struct msg_head *h)
 			return false;
 		ahead_drop(v);
 		v->expect = v->taken = v->taken_sent = 0;
+		v->lacks = false;
 	}
 	v->far_vqp = h->src_vqp;
 	v->far_gen = h->src_gen;
@@ -523,10 +526,12 @@ static void message_receive(struct vqp *v, struct vqp *to,
 	if (h->seq - v->taken >= VQP_WINDOW ||
 	    (h->seq != v->expect && PLANTED(e, AHEAD))) {
 		garbage(e); /* it was sent without a credit */
+		v->lacks = true;
 		return;
 	}
 	m = message_new(v, h, where, data);
 	if (!m) {
+		v->lacks = true;
 		lost(e, h);
 		vqp_say(e, 4, "vqp: no memory for a message: it is lost");
 		return;

@@ -479,6 +479,56 @@ static bool case_ask_lost(void)
 	return good && a->state == VQP_ERROR;
 }
 
+/* A message of a, or its question what was taken of so many. */
+static void hear(const struct vqp *a, uint16_t kind, uint32_t seq)
+{
+	struct msg_head m = {.kind = kind,
+			     .asks = kind == MSG_KIND_CREDIT,
+			     .dst_port = 9,
+			     .src = nodes[0].id,
+			     .src_vqp = a->id,
+			     .src_gen = a->gen,
+			     .seq = seq};
+	uint8_t buf[MSG_HEADER];
+
+	msg_head_encode(&m, buf);
+	vqp_engine_receive(&far->e, buf, sizeof(buf));
+}
+
+/* So is a message that its sender had no credit for. */
+static bool case_ask_garbage(void)
+{
+	struct vqp *a = join(h, 1, 0), *from = NULL;
+	bool good = fill(a, 1, &from);
+
+	if (!good)
+		return false;
+	hear(a, MSG_KIND_DATA, from->taken + VQP_WINDOW);
+	hear(a, MSG_KIND_CREDIT, from->taken + VQP_WINDOW + 1);
+	settle();
+	return far->e.counts.garbage == 1 && a->state == VQP_ERROR;
+}
+
+/* Questions come by one queue pair and messages by another, in any order: a
+ * question before the last message that it counts, and one behind a message that
+ * was sent after it. Both are answered. */
+static bool case_ask_ahead(void)
+{
+	struct vqp *a = join(h, 1, 0), *from = NULL;
+	bool good = fill(a, 1, &from);
+
+	if (!good)
+		return false;
+	hear(a, MSG_KIND_CREDIT, a->sent + 1);
+	settle();
+	good = next_is(a, VQP_WINDOW, IBV_WC_SUCCESS) &&
+	       from->expect == a->sent;
+	hear(a, MSG_KIND_CREDIT, a->sent - 1);
+	good = good && from->credit_out;
+	settle();
+	return good && a->state == VQP_CONNECTED;
+}
+
 /* What the receiver's vqp owes is lost with it: the next one tells it. */
 static bool case_ask_freed(void)
 {
@@ -775,6 +825,33 @@ static bool case_anew(void)
 	       next_is(a, 0, IBV_WC_SUCCESS) && nothing(a);
 	return good && !far->e.counts.garbage && !h->e.counts.garbage &&
 	       !far->e.counts.dropped && !h->e.counts.dropped;
+}
+
+/* An answer of the first one is lost: those of the second are not. */
+static bool case_anew_lost(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 1);
+	struct vqp_pop_out p;
+	bool good = vqp_pop(bound, &p) && !post(p.from, 0, IBV_WR_SEND, false);
+
+	h->f.fail_alloc = 1;
+	h->e.ending = true; /* it does not say so */
+	settle();
+	h->e.ending = false;
+	good = good && a->lacks;
+	if (!good)
+		return false;
+	vqp_free(p.from);
+	good = !post(a, 1, IBV_WR_SEND, false);
+	settle();
+	good = good && vqp_pop(bound, &p);
+	for (unsigned i = 0; good && i <= VQP_WINDOW; i++)
+		good = !post(p.from, i, IBV_WR_SEND, true);
+	settle();
+	later(VQP_ASK_NS);
+	settle();
+	return good && p.from->asked_ns && !p.from->asks &&
+	       p.from->state == VQP_CONNECTED;
 }
 
 /* The same, while each has as many messages under way as it may. */
@@ -1981,6 +2058,8 @@ static const struct {
 	{"f: nor for answers", case_ask_back, VQP_PLANT_REFUSE},
 	{"f: the receiver is dead", case_ask_dead, VQP_PLANT_ASK},
 	{"f: a message was lost", case_ask_lost, VQP_PLANT_ASK_LOST},
+	{"f: or dropped", case_ask_garbage, VQP_PLANT_ASK_LOST},
+	{"f: a question before a message", case_ask_ahead, VQP_PLANT_ASK_AHEAD},
 	{"f: it owed some", case_ask_freed, VQP_PLANT_ASK},
 	{"f: it is asked a few times", case_ask_lazy, VQP_PLANT_ASK},
 	{"a vqp ends: the other end is told", case_ends, VQP_PLANT_END},
@@ -2126,6 +2205,8 @@ static void test_anew(void **state)
 	assert_true(close_all(case_anew_full()));
 	open_all(3, 0);
 	assert_true(close_all(case_anew_late()));
+	open_all(4, 0);
+	assert_true(close_all(case_anew_lost()));
 }
 
 static void test_random(void **state)
