@@ -435,6 +435,20 @@ static bool may_repeat(const struct vqp_slot *s)
 	       s->kind == SLOT_END;
 }
 
+/* Requests come back before the READ of a record that waits in v, and may wait
+ * for it: the READ is given up, and they ask again. */
+static void region_reads_drop(struct vqp *v)
+{
+	struct list_node *n, *next;
+
+	list_for_each_safe(n, next, &v->queue) {
+		if (slot_of(n)->kind != SLOT_REGION || PLANTED(v->e, RENEW))
+			continue;
+		list_del(n);
+		vqp_slot_put(v->e, slot_of(n));
+	}
+}
+
 /* All requests outstanding on d go back to their vqps, in order and before what
  * waits there. done: they may have been carried out. Then they end as flushed,
  * which means unknown, and are not posted again, unless a second time does no
@@ -459,6 +473,7 @@ static void take_back(struct vqp_engine *e, struct vqp_qp *d, bool done)
 			vqp_slot_put(e, s);
 			continue;
 		}
+		region_reads_drop(s->v);
 		list_add_head(&s->v->queue, &s->link);
 		busy_add(s->v);
 		if (done && !may_repeat(s) && !PLANTED(e, H2))

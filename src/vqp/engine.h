@@ -88,6 +88,7 @@ enum vqp_plant {
 	VQP_PLANT_REGION,      /* ranges and rights are not looked at */
 	VQP_PLANT_LEASE,       /* a lease has no end */
 	VQP_PLANT_LEASE_LATE,  /* it begins with the answer */
+	VQP_PLANT_RENEW,       /* it is renewed behind what waits for that */
 	VQP_PLANT_REGION_SUM,  /* a torn record is no region */
 	VQP_PLANT_DOMAIN,      /* domains are not looked at */
 	VQP_PLANT_H,	       /* a refused post ends its DCI */

@@ -1709,6 +1709,28 @@ static bool case_lease(void)
 	return good && next_is(v, 2, IBV_WC_REM_ACCESS_ERR) && !h->f.replaced;
 }
 
+/* The lease is renewed behind requests that fill the queue pair; these come back,
+ * and the lease is over. */
+static bool case_renew(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 2, 0);
+	bool good = meet(v);
+
+	nodes[2].slow = true;
+	good = good && !post(w, 1, IBV_WR_RDMA_WRITE, true);
+	later(REGION_AGAIN_NS);
+	good = good && !post_list(v, 10, FAKE_SQ - 1, 1) &&
+	       v->n_slots == FAKE_SQ; /* and the READ */
+	later(REGION_USE_NS);
+	h->f.breaks = IBV_WC_REM_ACCESS_ERR;
+	nodes[2].slow = false;
+	settle();
+	good = good && next_is(w, 1, IBV_WC_REM_ACCESS_ERR);
+	for (unsigned i = 0; good && i < FAKE_SQ - 1; i++)
+		good = next_is(v, 10 + i, IBV_WC_SUCCESS);
+	return good;
+}
+
 /* It begins when the READ is posted, however late the answer is seen. */
 static bool case_lease_late(void)
 {
@@ -2125,6 +2147,7 @@ static const struct {
 	{"regions: the checksum", case_region_sum, VQP_PLANT_REGION_SUM},
 	{"regions: domains", case_domain, VQP_PLANT_DOMAIN},
 	{"regions: a lease ends", case_lease, VQP_PLANT_LEASE},
+	{"regions: it is renewed behind none", case_renew, VQP_PLANT_RENEW},
 	{"regions: it begins with the post", case_lease_late,
 	 VQP_PLANT_LEASE_LATE},
 };
