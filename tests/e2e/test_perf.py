@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 
@@ -441,8 +442,14 @@ def errors():
         fails(case, 1, 'write', '--self', '-d', 'nosuch', says='nosuch')
         fails(case, 1, 'write', '-d', 'nosuch', says='nosuch')
         fails(case, 1, 'write', '--self', '-d', 'soft', '--require', 'verbs',
-              says='verbs is required')
-        fails(case, 1, 'write', '--self', '--cores', '0,9999', says='core')
+              says='verbs is required.* give -d verbs')
+        ours = sorted(os.sched_getaffinity(0))
+        fails(case, 1, 'write', '--self', '--cores', f'{ours[0]},1023',
+              says=f'core 1023 is not ours to use: .* {ours[0]}\\b.*'
+                   f'\\b{ours[-1]}$')
+        with socket.create_server(('', 0)) as taken:
+            fails(case, 1, 'write', '-p', taken.getsockname()[1],
+                  says='Address already in use: give -p another')
         fails(case, 2, 'write', '--self', '--cores', '0', says='two cores')
         fails(case, 2, 'write', '--self', '--require=foo',
               says='--require takes soft or verbs, not "foo"')
@@ -476,6 +483,54 @@ def wrong_pairing():
         client.exits(1)
         client.expect('asks for write, this server runs read')
         server.exits(1)
+
+
+def waiting(case, op):
+    """A server, and its port."""
+    server = case.start([tool(), 'perf', op, '-p', '0', *DEVICES.exposed],
+                        name='server', device=DEVICES.server)
+    return server, server.expect(r'on port (\d+)$').group(1)
+
+
+def served(case, server, port):
+    """It has waited on: a client is served."""
+    run_self(case, 'write', '-n', '50', '-p', port, *QUICK, DEVICES.host)
+    server.exits(0)
+
+
+def others_connect():
+    """What is no client does not end the server's wait: a browser, and a
+    program that looks whether the port is open."""
+    with Case() as case:
+        server, port = waiting(case, 'write')
+        for word in (b'GET / HTTP/1.0\r\n\r\n', b''):
+            with socket.create_connection((DEVICES.host, port)) as other:
+                other.sendall(word)
+                other.shutdown(socket.SHUT_WR)
+                try:
+                    assert other.recv(1) == b''
+                except ConnectionResetError:
+                    pass  # it did not read the word
+        served(case, server, port)
+        said = server.text('err')
+        assert said.count('what connected is no skein perf') == 2, said
+
+
+def others_listen():
+    """The client says that a port is another program's."""
+    with Case() as case:
+        for op in 'write', 'rpc', 'stream':
+            with socket.create_server(('127.0.0.1', 0)) as other:
+                port = other.getsockname()[1]
+                client = case.start([tool(), 'perf', op, '-p', port,
+                                     '127.0.0.1'], device=DEVICES.client)
+                with other.accept()[0] as conn:
+                    # whole, so that closing does not reset the connection
+                    conn.recv(1 << 16)
+                    conn.sendall(b'HTTP/1.0 400 Bad Request\r\n\r\n<html>\n')
+                client.exits(1)
+                client.expect(f'^skein perf: what listens at 127.0.0.1 port '
+                              f'{port} is no skein perf: .*-p')
 
 
 def peer_killed():
@@ -607,5 +662,6 @@ if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
 run_cases(link, latency, throughput, stream, rpc, rpc_fetched, calibrate,
           calibrate_file, rpc_shared, rpc_together,
           rpc_spin_lock, rpc_degree, rpc_events, threads, all_sizes,
-          beside_memcpy, two_hosts, errors, wrong_pairing, peer_killed,
+          beside_memcpy, two_hosts, errors, wrong_pairing,
+          others_connect, others_listen, peer_killed,
           killed_in_a_wait, rpc_client_killed, ended, no_system_call)

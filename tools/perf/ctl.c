@@ -23,6 +23,7 @@ enum {
 	LINE_MAX_BYTES = 16 << 20,
 	CHUNK = 16 << 10,
 	CONNECT_TIMEOUT_MS = 5000,
+	FIRST_WORD_MS = 10000,
 };
 
 struct perf_ctl {
@@ -251,6 +252,22 @@ err_close:
 	return rc;
 }
 
+static const char *remedy(int rc)
+{
+	switch (rc) {
+	case -ECONNREFUSED:
+		return ": start one there with the same command, without HOST "
+		       "(for clients of other hosts with --insecure)";
+	case -EHOSTUNREACH:
+	case -ENETUNREACH:
+	case -ETIMEDOUT:
+		return ": check the address, that the host is up, and that no "
+		       "firewall closes the port";
+	default:
+		return "";
+	}
+}
+
 int ctl_connect(const char *host, uint32_t port, char *why, size_t why_len,
 		int *fd)
 {
@@ -270,10 +287,7 @@ int ctl_connect(const char *host, uint32_t port, char *why, size_t why_len,
 	if (rc)
 		snprintf(why, why_len,
 			 "cannot reach a server at %s port %u: %s%s", host,
-			 port, strerror(-rc),
-			 rc == -ECONNREFUSED ? ": start one there with the "
-					       "same command, without HOST"
-					     : "");
+			 port, strerror(-rc), remedy(rc));
 	return rc;
 }
 
@@ -335,6 +349,36 @@ uint32_t ctl_port(const struct perf_ctl *c)
 	return port_of(c->fd);
 }
 
+/* A client speaks first, and at once: with an object. */
+static bool is_perf(int s)
+{
+	char first = 0;
+
+	return !wait_fd(s, POLLIN, clock_ns() + FIRST_WORD_MS * 1000000ull) &&
+	       recv(s, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == '{';
+}
+
+/* Other programs try ports, too: they do not end the wait. */
+static int accept_perf(int s, uint64_t deadline, int *fd)
+{
+	for (;;) {
+		int c, rc = wait_fd(s, POLLIN, deadline);
+
+		if (rc)
+			return rc;
+		c = accept4(s, NULL, NULL, SOCK_CLOEXEC);
+		if (c < 0)
+			return -errno;
+		if (is_perf(c)) {
+			*fd = c;
+			return 0;
+		}
+		close(c);
+		fprintf(stderr, "skein perf: what connected is no skein perf: "
+				"still waiting for a client\n");
+	}
+}
+
 int ctl_accept_one(uint32_t port, bool loopback, uint64_t timeout_ns, char *why,
 		   size_t why_len, int *fd)
 {
@@ -342,18 +386,17 @@ int ctl_accept_one(uint32_t port, bool loopback, uint64_t timeout_ns, char *why,
 
 	rc = listen_on(port, loopback, &s);
 	if (rc) {
-		snprintf(why, why_len, "cannot listen on port %u: %s", port,
-			 strerror(-rc));
+		snprintf(why, why_len, "cannot listen on port %u: %s%s", port,
+			 strerror(-rc),
+			 rc == -EADDRINUSE ? ": give -p another one, or 0 for "
+					     "any free one"
+					   : "");
 		return rc;
 	}
 	port = port_of(s);
 	fprintf(stderr, "skein perf: waiting for a client%s on port %u\n",
 		loopback ? " of this host (others: --insecure)" : "", port);
-	rc = wait_fd(s, POLLIN, clock_ns() + timeout_ns);
-	if (!rc) {
-		c = accept4(s, NULL, NULL, SOCK_CLOEXEC);
-		rc = c < 0 ? -errno : 0;
-	}
+	rc = accept_perf(s, clock_ns() + timeout_ns, &c);
 	close(s);
 	if (rc) {
 		snprintf(why, why_len, "no client came to port %u: %s", port,

@@ -31,9 +31,10 @@ int ctl_recv(struct perf_ctl *c, uint64_t timeout_ns, json_t **obj);
 /* Did the peer go, or say something? Never blocks. */
 bool ctl_pending(struct perf_ctl *c);
 
-/* TCP: "host" and port to a connected socket, or one accepted connection; port
- * 0 takes a free one, and a line on stderr says which. why receives the words
- * for a failure. */
+/* TCP: "host" and port to a connected socket, or one accepted connection, of a
+ * peer that begins with an object. A line on stderr tells of any other
+ * peer. Port 0 takes a free one, and a line on stderr says which. why receives
+ * the words for a failure. */
 int ctl_connect(const char *host, uint32_t port, char *why, size_t why_len,
 		int *fd);
 int ctl_accept_one(uint32_t port, bool loopback, uint64_t timeout_ns, char *why,

@@ -49,8 +49,10 @@ int device_open(const char *spec, const char *require, int gid_index,
 	if (rc)
 		goto err_env;
 	if (require && strcmp((*dev)->ops->kind, require) != 0) {
-		snprintf(err, err_len, "%s is required, but %s is a %s device",
-			 require, (*dev)->name, (*dev)->ops->kind);
+		snprintf(err, err_len,
+			 "%s is required, but %s is a %s device: give -d %s, "
+			 "or leave out --require",
+			 require, (*dev)->name, (*dev)->ops->kind, require);
 		rc = -ENODEV;
 		goto err_dev;
 	}

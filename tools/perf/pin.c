@@ -68,8 +68,29 @@ static int choose_two(const cpu_set_t *set, int core[2])
 	return second < 0 ? -ENODEV : 0;
 }
 
+/* As "0-3,8"; what finds no room is left out. */
+static void list_cores(const cpu_set_t *set, char *buf, size_t len)
+{
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < CPU_SETSIZE && at < len; i++) {
+		int first = i;
+
+		if (!CPU_ISSET(i, set))
+			continue;
+		while (i + 1 < CPU_SETSIZE && CPU_ISSET(i + 1, set))
+			i++;
+		at += (size_t)snprintf(buf + at, len - at, "%s%d",
+				       at ? "," : "", first);
+		if (i > first && at < len)
+			at += (size_t)snprintf(buf + at, len - at, "-%d", i);
+	}
+}
+
 int pin_choose(const char *cores, int core[2], char *why, size_t why_len)
 {
+	char ours[256];
 	cpu_set_t set;
 	int rc;
 
@@ -94,7 +115,10 @@ int pin_choose(const char *cores, int core[2], char *why, size_t why_len)
 	for (int i = 0; i < 2; i++) {
 		if (CPU_ISSET(core[i], &set))
 			continue;
-		snprintf(why, why_len, "core %d is not ours to use", core[i]);
+		list_cores(&set, ours, sizeof(ours));
+		snprintf(why, why_len,
+			 "core %d is not ours to use: --cores takes two of %s",
+			 core[i], ours);
 		return -ENODEV;
 	}
 	return 0;

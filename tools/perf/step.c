@@ -68,6 +68,24 @@ static const char *peer_gone(const struct perf *p)
 	return p->server ? "the client is gone" : "the server is gone";
 }
 
+/* Another program answers: a client may name a port that is not a perf
+ * server's. */
+static int not_perf(struct perf *p)
+{
+	p->err_known = true; /* it would not understand */
+	if (p->server || !p->o.host)
+		return perf_fail(p, -EPROTO,
+				 "the %s sends what skein perf does not send",
+				 p->server ? "client" : "server");
+	return perf_fail(p, -EPROTO,
+			 "what listens at %s port %u is no skein perf: give "
+			 "the server another port, and its clients the same "
+			 "(-p)",
+			 p->o.host, p->o.port);
+}
+
+#define SILENT "it may be stopped, or its host busy"
+
 /* The link is broken. An error that the peer sent before, if there is one, says
  * more than that. */
 int perf_gone(struct perf *p, int rc)
@@ -78,8 +96,11 @@ int perf_gone(struct perf *p, int rc)
 		return told;
 	/* A peer that is slow, or stopped, is still there. */
 	if (rc == -ETIMEDOUT)
-		return perf_fail(p, rc, "timed out: no answer from the %s",
-				 p->server ? "client" : "server");
+		return perf_fail(p, rc, "timed out: no answer from the %s: %s",
+				 p->server ? "client" : "server", SILENT);
+	/* Where another program has hung up, its answer may not be read yet. */
+	if (rc == -EPROTO || end == -EPROTO)
+		return not_perf(p);
 	p->err_known = true; /* there is no peer left to send it to */
 	return perf_fail(p, rc, "%s: %s", peer_gone(p), strerror(-rc));
 }
@@ -142,9 +163,10 @@ bool perf_spin_slow(struct perf_worker *w)
 	if (now < w->spin_until)
 		return true;
 	w->rc = perf_fail(p, -ETIMEDOUT,
-			  "timed out: no answer from the %s for %llu s",
+			  "timed out: no answer from the %s for %llu s: %s",
 			  p->server ? "client" : "server",
-			  (unsigned long long)perf_patience(p) / 1000000000u);
+			  (unsigned long long)perf_patience(p) / 1000000000u,
+			  SILENT);
 	return false;
 }
 
