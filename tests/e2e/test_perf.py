@@ -441,6 +441,8 @@ def errors():
               says='cannot reach a server')
         fails(case, 1, 'write', '--self', '-d', 'nosuch', says='nosuch')
         fails(case, 1, 'write', '-d', 'nosuch', says='nosuch')
+        fails(case, 1, 'write', '-d', 'nosuch', '-p', '1', DEVICES.host,
+              says='nosuch')
         fails(case, 1, 'write', '--self', '-d', 'soft', '--require', 'verbs',
               says='verbs is required.* give -d verbs')
         ours = sorted(os.sched_getaffinity(0))
@@ -496,6 +498,15 @@ def served(case, server, port):
     """It has waited on: a client is served."""
     run_self(case, 'write', '-n', '50', '-p', port, *QUICK, DEVICES.host)
     server.exits(0)
+
+
+def mistyped():
+    """A client without its device leaves the server to wait."""
+    with Case() as case:
+        server, port = waiting(case, 'write')
+        fails(case, 1, 'write', '-d', 'nosuch', '-p', port, DEVICES.host,
+              says='nosuch')
+        served(case, server, port)
 
 
 def others_connect():
@@ -662,6 +673,6 @@ if MODE.harsh and 'TSAN_OPTIONS' in os.environ:
 run_cases(link, latency, throughput, stream, rpc, rpc_fetched, calibrate,
           calibrate_file, rpc_shared, rpc_together,
           rpc_spin_lock, rpc_degree, rpc_events, threads, all_sizes,
-          beside_memcpy, two_hosts, errors, wrong_pairing,
+          beside_memcpy, two_hosts, errors, wrong_pairing, mistyped,
           others_connect, others_listen, peer_killed,
           killed_in_a_wait, rpc_client_killed, ended, no_system_call)

@@ -226,8 +226,8 @@ static int main_self(struct perf *p)
 	return rc;
 }
 
-/* A server says at its start, and not when a client comes, that there is no such
- * device. */
+/* Both ends say at their start that there is no such device: a server before a
+ * client comes, a client before it takes a server from its wait. */
 static int try_device(struct perf *p)
 {
 	struct skein_env *env;
@@ -244,16 +244,13 @@ static int main_remote(struct perf *p)
 {
 	const struct perf_opts *o = &p->o;
 	uint32_t port;
-	int fd, rc;
+	int fd, rc = try_device(p);
 
 	p->server = !o->host;
-	if (p->server) {
-		rc = try_device(p);
-		if (!rc)
-			rc = ctl_accept_one(o->port, !o->insecure,
-					    CLIENT_WAIT_NS, p->err,
-					    sizeof(p->err), &fd);
-	} else {
+	if (!rc && p->server) {
+		rc = ctl_accept_one(o->port, !o->insecure, CLIENT_WAIT_NS,
+				    p->err, sizeof(p->err), &fd);
+	} else if (!rc) {
 		snprintf(p->host, sizeof(p->host), "%s", o->host);
 		rc = ctl_connect(o->host, o->port, p->err, sizeof(p->err), &fd);
 	}
