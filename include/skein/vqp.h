@@ -107,8 +107,10 @@ struct skein_pool_stats {
  * Opens a pool on the context's device and tells the meta server of this node.
  * attr may be NULL. Blocks for milliseconds. -EOPNOTSUPP: the device has neither
  * DC nor what RC queue pairs need: UD and SRQs.
- * -ETIMEDOUT, -ECONNREFUSED: no meta server; -EADDRINUSE: another living node
- * has this number. Close it before the context.
+ * -ETIMEDOUT, -ECONNREFUSED: no meta server, also after tries for as long as
+ * timeout_ns allows (4.3 s of the default); -EADDRINUSE: another living node
+ * has this number. -ENOENT, -ECONNREFUSED at once: no node service at attr.node.
+ * Close it before the context.
  */
 SKEIN_API int skein_pool_open(struct skein_ctx *ctx,
 			      const struct skein_pool_attr *attr,
@@ -175,7 +177,7 @@ SKEIN_API void skein_vqp_free(struct skein_vqp *vqp);
  * costs nothing; another one is looked up at the meta server. Only a message
  * shows whether a vqp is bound to the port. -EHOSTUNREACH: no such node within
  * timeout_ns; -ENETUNREACH: no meta server answers at the end of it either;
- * -EISCONN, -EINVAL.
+ * -EISCONN; -EINVAL: addr is no such address, or port is 0.
  */
 SKEIN_API int skein_vqp_connect(struct skein_vqp *vqp, const char *addr,
 				uint16_t port, uint64_t timeout_ns);

@@ -145,13 +145,24 @@ static int node_parse(struct skein_pool *p, const char *addr, uint8_t gid[16],
 	struct hostport at;
 	int found = 0;
 
-	if (hostport_parse(addr, &at) || !at.host[0])
+	*port = 0;
+	if (!hostport_parse(addr, &at) && at.host[0])
+		*port = (uint32_t)strtoul(at.port, NULL, 10);
+	if (!*port) {
+		env_log(p->env, ENV_LOG_ERROR,
+			"vqp: \"%s\" is no address of a node: write "
+			"HOST:NODEPORT, as skein_pool_addr() says it there",
+			addr ? addr : "");
 		return -EINVAL;
-	*port = (uint32_t)strtoul(at.port, NULL, 10);
-	if (!*port ||
-	    env_resolve(p->env, at.host, at.port, false, &sa, 1, &found) ||
-	    !found)
+	}
+	if (env_resolve(p->env, at.host, at.port, false, &sa, 1, &found) ||
+	    !found) {
+		env_log(p->env, ENV_LOG_ERROR,
+			"vqp: cannot find host %s: check the name, or give an "
+			"address",
+			at.host);
 		return -EINVAL;
+	}
 	front_gid(p, &sa, gid);
 	return 0;
 }
@@ -163,10 +174,15 @@ int skein_vqp_connect(struct skein_vqp *v, const char *addr, uint16_t port,
 	uint32_t node;
 	int err;
 
-	if (!port)
-		return -EINVAL;
 	if (env_forked(v->pool->env))
 		return -SKEIN_EFORKED;
+	if (!port) {
+		env_log(v->pool->env, ENV_LOG_ERROR,
+			"vqp: port 0 of node %s: a vqp is bound to port 1 to "
+			"65535",
+			addr ? addr : "");
+		return -EINVAL;
+	}
 	err = node_parse(v->pool, addr, gid, &node);
 	if (err)
 		return err;

@@ -368,8 +368,12 @@ int publish_open(struct pool *p, const char *addrs, bool any,
 			"number %u already",
 			addrs, p->own.port);
 	else if (err)
-		env_log(p->env, ENV_LOG_ERROR, "vqp: the meta server at %s: %s",
-			addrs, skein_strerror(err));
+		env_log(p->env, ENV_LOG_ERROR,
+			"vqp: the meta server at %s: %s%s", addrs,
+			skein_strerror(err),
+			err == -ECONNREFUSED || err == -ETIMEDOUT
+				? ": start it there (skein meta --listen)"
+				: "");
 	return err;
 }
 

@@ -1148,6 +1148,7 @@ int node_attach(struct skein_ctx *ctx, const char *path, uint64_t timeout_ns,
 	struct skein_env *env = ctx ? ctx->env : NULL, *own = NULL;
 	struct attached at;
 	struct node_pool *p;
+	bool is_away;
 	int err;
 
 	if (!env) {
@@ -1180,8 +1181,11 @@ int node_attach(struct skein_ctx *ctx, const char *path, uint64_t timeout_ns,
 		*pool = &p->base;
 		return 0;
 	}
-	env_log(env, ENV_LOG_ERROR, "vqp: the node service at %s: %s", path,
-		skein_strerror(err));
+	is_away = err == -ENOENT || err == -ECONNREFUSED;
+	env_log(env, ENV_LOG_ERROR, "vqp: the node service at %s: %s%s%s", path,
+		skein_strerror(err),
+		is_away ? ": start it with skein node --listen " : "",
+		is_away ? path : "");
 	pool_drop(p);
 	return err;
 }

@@ -322,9 +322,20 @@ static void test_room(void **state)
 	skein_pool_close(pool);
 }
 
+/* Lines of the log that say how to start a service. */
+static unsigned said;
+
+static void log_count(void *arg, enum skein_log_level level, const char *line)
+{
+	said += strstr(line, ": start it with skein node --listen /nowhere") !=
+		NULL;
+}
+
 static void test_wrong(void **state)
 {
+	struct skein_ctx_attr ca = {.size = sizeof(ca), .log = log_count};
 	struct skein_pool_attr a = {.size = sizeof(a), .node = path};
+	struct skein_ctx *ctx;
 	struct skein_vqp_mem *more;
 	struct skein_vqp *v, *w, *bound;
 	struct ibv_sge sge = {0};
@@ -373,7 +384,10 @@ static void test_wrong(void **state)
 	assert_int_equal(shown->detached, 0);
 	skein_pool_close(pool);
 	a.node = "/nowhere/at/all";
-	assert_int_equal(skein_pool_open(NULL, &a, &pool), -ENOENT);
+	assert_int_equal(skein_ctx_open(&ca, &ctx), 0);
+	assert_int_equal(skein_pool_open(ctx, &a, &pool), -ENOENT);
+	assert_int_equal(said, 1);
+	skein_ctx_close(ctx);
 	assert_int_equal(skein_pool_open(NULL, NULL, &pool), -EINVAL);
 }
 

@@ -699,6 +699,58 @@ static void log_count(void *arg, enum skein_log_level level, const char *line)
 			strstr(line, meta_addr) != NULL;
 }
 
+/* The last error of the log. */
+static char last_error[512];
+
+static void log_keep(void *arg, enum skein_log_level level, const char *line)
+{
+	if (level == SKEIN_LOG_ERROR)
+		snprintf(last_error, sizeof(last_error), "%s", line);
+}
+
+static void says(const char *text)
+{
+	if (!strstr(last_error, text))
+		fail_msg("\"%s\" does not say \"%s\"", last_error, text);
+	last_error[0] = '\0';
+}
+
+/* A call that cannot work says what would. */
+static void test_says(void **state)
+{
+	static const char *const no_nodes[] = {"garbage", "127.0.0.1", ":9",
+					       "127.0.0.1:0", NULL};
+	struct skein_ctx_attr ca = {.size = sizeof(ca), .log = log_keep};
+	struct skein_pool_attr a = {.size = sizeof(a),
+				    .meta = "127.0.0.1:1",
+				    .timeout_ns = SKEIN_MS(50)};
+	struct skein_vqp *v;
+	char name[80];
+
+	assert_int_equal(skein_ctx_open(&ca, &ctx), 0);
+	assert_true(skein_pool_open(ctx, &a, &pool) < 0);
+	says("start it there (skein meta --listen)");
+	skein_ctx_close(ctx);
+	a.meta = meta_addr;
+	a.timeout_ns = 0;
+	assert_int_equal(skein_ctx_open(&ca, &ctx), 0);
+	assert_int_equal(skein_pool_open(ctx, &a, &pool), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &mem), 0);
+	assert_int_equal(skein_vqp_new(pool, &v), 0);
+	for (unsigned i = 0; i < 5; i++) {
+		assert_int_equal(skein_vqp_connect(v, no_nodes[i], PORT, 1),
+				 -EINVAL);
+		says("is no address of a node: write HOST:NODEPORT");
+	}
+	memset(name, 'a', 70); /* too long: nobody is asked for it */
+	memcpy(name + 70, ":9", 3);
+	assert_int_equal(skein_vqp_connect(v, name, PORT, 1), -EINVAL);
+	says("cannot find host aaa");
+	assert_int_equal(skein_vqp_connect(v, node[0].node, 0, 1), -EINVAL);
+	says("bound to port 1 to 65535");
+	client_close();
+}
+
 /* No request lives longer than memory is kept for it (region.h). */
 static void test_retries_end(void **state)
 {
@@ -891,6 +943,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_work, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_says, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_retries_end, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_node_stops, setup,
