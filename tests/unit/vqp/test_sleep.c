@@ -44,7 +44,8 @@ struct bed {
 	_Atomic(uint32_t) sleeps;
 };
 
-static void bed_open(struct bed *b)
+/* Without a descriptor. */
+static void pool_open(struct bed *b)
 {
 	struct skein_pool_attr a = {.size = sizeof(a), .meta = meta_addr};
 
@@ -54,6 +55,11 @@ static void bed_open(struct bed *b)
 	else
 		b->ctx = ctx_quiet();
 	assert_int_equal(skein_pool_open(b->ctx, &a, &b->pool), 0);
+}
+
+static void bed_open(struct bed *b)
+{
+	pool_open(b);
 	b->fd = skein_pool_fd(b->pool);
 	assert_true(b->fd >= 0);
 	assert_int_equal(skein_pool_fd(b->pool), b->fd);
@@ -840,17 +846,72 @@ static void test_service_dies(void **state)
 
 static void test_not_open(void **state)
 {
-	struct skein_pool_attr a = {.size = sizeof(a), .meta = meta_addr};
-	struct skein_ctx *ctx = by_node ? NULL : ctx_quiet();
-	struct skein_pool *pool;
+	struct bed b;
 
-	if (by_node)
-		a.node = path;
-	assert_int_equal(skein_pool_open(ctx, &a, &pool), 0);
-	assert_int_equal(skein_pool_arm(pool), -EINVAL);
-	skein_pool_close(pool);
-	if (ctx)
-		skein_ctx_close(ctx);
+	pool_open(&b);
+	assert_int_equal(skein_pool_arm(b.pool), -EINVAL);
+	bed_close(&b);
+}
+
+/* --- skein-vqp(3), SLEEPING ---------------------------------------------- */
+
+static struct {
+	struct bed from; /* another pool's, that sends */
+	struct skein_vqp *v;
+	struct skein_vqp_mem *m;
+	bool sent;
+} page;
+
+/* The page's poll(2): the message is sent once its loop sleeps. */
+static int page_poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	uint64_t end = now_ms() + patience_ms(20);
+	int rc;
+
+	assert_int_equal(timeout, -1);
+	if (!page.sent)
+		assert_int_equal(text_send(page.v, page.m, 8), 0);
+	page.sent = true;
+	while (!(rc = poll(fds, n, 1)) && now_ms() < end)
+		skein_pool_progress(page.from.pool);
+	patience_met(rc == 1, 20, "a wake-up");
+	return rc;
+}
+
+static int page_run(struct skein_pool *pool, struct skein_vqp *vqp)
+{
+	struct skein_vqp_msg msg;
+	int n = 0;
+
+#define poll page_poll
+#include "vqp_page.h"
+#undef poll
+	if (n == 1)
+		assert_int_equal(msg.len, 8);
+	return n;
+}
+
+static void test_page(void **state)
+{
+	struct skein_vqp_mem *m;
+	struct skein_vqp *v;
+	struct bed to;
+
+	bed_open(&page.from);
+	page.sent = false;
+	assert_int_equal(skein_vqp_mem_new(page.from.pool, MEM, 0, &page.m), 0);
+	pool_open(&to);
+	assert_int_equal(skein_vqp_mem_new(to.pool, MEM, 0, &m), 0);
+	assert_int_equal(skein_vqp_new(to.pool, &v), 0);
+	assert_int_equal(skein_vqp_bind(v, PORT + 1), 0);
+	assert_int_equal(recv_post(v, m, 0), 0);
+	assert_int_equal(skein_vqp_new(page.from.pool, &page.v), 0);
+	assert_int_equal(skein_vqp_connect(page.v, skein_pool_addr(to.pool),
+					   PORT + 1, patience_ns(60)),
+			 0);
+	assert_int_equal(page_run(to.pool, v), 1);
+	bed_close(&to);
+	bed_close(&page.from);
 }
 
 #define BOTH(name)                                               \
@@ -869,6 +930,7 @@ int main(void)
 		BOTH(test_room),	  BOTH(test_room_for_receives),
 		BOTH(test_fails_late),	  BOTH(test_fork),
 		BOTH(test_service_dies),  BOTH(test_not_open),
+		BOTH(test_page),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
