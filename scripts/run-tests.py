@@ -5,7 +5,8 @@
     run-tests.py [options] [NAME ...]
 
 Counts cases: a cmocka program counts as many as it holds, any other test as
-one. A test that ends with status 77 is skipped, and its last line says why. The
+one. A test that ends with status 77 is skipped, and its last line says why; a case
+that an end-to-end test leaves out counts as one skipped, besides. The
 end of what fails is shown when it fails, the whole is in the build folder's
 meson-logs/testlog.txt. Just before the count stand once more
 the lines of it that say why, wherever they stood, and its last lines, so that the
@@ -40,6 +41,8 @@ import time
 SKIPPED_CASES = re.compile(r'^\[ +SKIPPED +\] (\d+) test\(s\)', re.M)
 PASSED_CASES = re.compile(r'^\[ +PASSED +\] (\d+) test\(s\)', re.M)
 FAILED_CASES = re.compile(r'^\[ +FAILED +\] (\d+) test\(s\)', re.M)
+# A case of an end-to-end test (harness.py), perhaps once for each seed.
+LEFT_OUT = re.compile(r'^left out: (.*)$', re.M)
 
 # What a failure says where it happens: cmocka (and the line behind it), an
 # assertion, our scripts, Python, sanitizers (and the stack behind it).
@@ -81,9 +84,11 @@ def count(result, text):
     passed = total(PASSED_CASES, text)
     failed = total(FAILED_CASES, text)
     skipped = total(SKIPPED_CASES, text)
+    if result in ('OK', 'EXPECTEDFAIL') and not passed and not skipped:
+        passed = 1  # else a program that skips all its cases has passed nothing
+    skipped += len(set(LEFT_OUT.findall(text)))
     if result in ('OK', 'EXPECTEDFAIL'):
-        # A program that skips all its cases has passed nothing.
-        return (passed if passed or skipped else 1), failed, skipped
+        return passed, failed, skipped
     # It failed as a whole: a crash may come before cmocka's own count.
     return passed, max(failed, 1), skipped
 
@@ -299,7 +304,8 @@ def report(tests):
     """Says what was skipped, not run and failed; the counts of all."""
     counts = [test.counts() for test in tests]
     skips = [(test, last_line(test.text) if test.result == 'SKIP' else
-              f'{skipped} case(s)')
+              '; '.join([f'{skipped} case(s)',
+                         *sorted(set(LEFT_OUT.findall(test.text)))]))
              for test, (_, _, skipped) in zip(tests, counts)
              if skipped and test.reached]
     failures = [test for test, (_, failed, _) in zip(tests, counts) if failed]

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The harness itself: it must see every failure that the tests lean on."""
 
+import contextlib
+import io
 import os
 import resource
 import signal
 import sys
 
-from harness import MODE, Case, Failure, run_cases
+from harness import MODE, Case, Failure, LeftOut, run_case, run_cases
 
 SHELL = '/bin/sh'
 
@@ -131,6 +133,17 @@ def sees_another_device():
         fails('told to take', lambda: quiet(lambda: says(line, device)))
 
 
+def leaves_out():
+    def cannot():
+        with Case():
+            raise LeftOut('no NIC')
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        run_case(cannot)
+    assert said.getvalue() == 'left out: cannot: no NIC\n', said.getvalue()
+
+
 run_cases(expects_lines_in_order, expects_in_each_pipe, sees_statuses,
           sees_what_is_left, kills_what_runs, pauses, sets_limits,
-          sees_another_device)
+          sees_another_device, leaves_out)

@@ -13,7 +13,8 @@ import socket
 import stat
 import subprocess
 
-from harness import DEVICES, MODE, Case, fewer, run_cases, skip, tool
+from harness import (DEVICES, MODE, Case, LeftOut, fewer, run_cases, skip,
+                     tool)
 
 FIELDS = ('op device size window batch threads iterations p50_ns p99_ns p999_ns '
           'rate_per_s bytes_per_s cacheline_rtt_ns rtt_ratio mode '
@@ -344,7 +345,7 @@ def beside_memcpy():
 def stream():
     """Bytes, checked by their reader; both ways, and in place."""
     if not DEVICES.soft:
-        skip('streams were not tried on another device')
+        raise LeftOut('streams were not tried on another device')
     with Case() as case:
         for words in ([], ['--bw', '--no-copy', '-s', '200000'],
                       ['--bw', '--both-ways', '-s', '70000']):
@@ -639,18 +640,17 @@ def no_system_call():
     """The operation makes none: 30,000 more add less than a tenth of a call
     each. What a busy machine adds, slices and waiting, does not count."""
     if not DEVICES.soft:
-        skip('a kernel device makes system calls')
+        raise LeftOut('a kernel device makes system calls')
     if MODE.harsh:
-        print('no_system_call: not in harsh mode: a thread of its own, which '
-              'sleeps, executes what is late')
-        return
+        raise LeftOut('in harsh mode a thread of its own, which sleeps, '
+                      'executes what is late')
     if 'ASAN_OPTIONS' in os.environ or 'TSAN_OPTIONS' in os.environ:
-        skip('sanitizers make system calls, and cannot be traced')
+        raise LeftOut('sanitizers make system calls, and cannot be traced')
     try:
         subprocess.run(['strace', '-c', '-o', '/dev/null', 'true'], check=True,
                        capture_output=True)
     except (FileNotFoundError, subprocess.CalledProcessError):
-        skip('strace is missing or may not trace here')
+        raise LeftOut('strace is missing or may not trace here') from None
     for words in (['write'], ['read', '-t', '16'],
                   ['write', '--bw', '-s', '64K', '-t', '4']):
         with Case() as case:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import BUILD, Failure, run_cases, tool
+from harness import BUILD, Failure, LeftOut, run_cases, tool
 from test_run import echo, streams
 
 HEAD = """
@@ -196,8 +196,7 @@ int main(int argc, char **argv)
 
 def test_musl():
     if not shutil.which('musl-gcc'):
-        print('no musl-gcc: left out')
-        return
+        raise LeftOut('no musl-gcc')
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, 'speak')
         subprocess.run(['musl-gcc', '-xc', '-', '-o', path], input=MUSL,

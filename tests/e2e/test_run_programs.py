@@ -15,7 +15,8 @@ import socket
 import subprocess
 import sys
 
-from harness import BUILD, Case, Failure, built, run_cases, tool
+from harness import (BUILD, Case, Failure, LeftOut, built, left_out, run_cases,
+                     tool)
 
 PYTHON = '/usr/bin/python3'
 FILE_LEN = 3 << 20
@@ -249,10 +250,9 @@ def test_postgres():
         mine = copy_ours(case.folder)
         user = as_user(mine)
         if user is None:
-            print('test_postgres is left out: PostgreSQL refuses root, and '
-                  '"nobody" cannot start our tool')
             bench.clean()
-            return
+            raise LeftOut('PostgreSQL refuses root, and "nobody" cannot start '
+                          'our tool')
         home = bench.path('pg')
         os.mkdir(home)
         if user:
@@ -300,7 +300,7 @@ if __name__ == '__main__':
     for test, programs in NEEDED.items():
         lacking = [name for name in programs if not shutil.which(name)]
         if lacking:
-            print(f'no {" ".join(lacking)}: {test.__name__} is left out')
+            left_out(test.__name__, f'no {" ".join(lacking)}')
         else:
             TESTS.append(test)
     if not TESTS:

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 
-from harness import BUILD, Case, Failure, run_cases, tool
+from harness import BUILD, Case, Failure, LeftOut, run_cases, tool
 from test_run import listed, report, streams
 
 # Both ends speak until the client's input ends; then each does its part.
@@ -298,8 +298,7 @@ def closed_by_exec():
 def again(name, with_set, call):
     def case():
         if os.uname().machine != 'x86_64' and 'syscall' in call:
-            print(f'{name}: the number is that of x86-64: left out')
-            return
+            raise LeftOut('the number is that of x86-64')
         wanted = ["second b'second'\nfirst reset\nsecond b''",
                   "True\nnot connected\nb'second'"]
         lines = same(f'WITH_SET = {with_set}\nDISCONNECT = {call}\n' + AGAIN,
@@ -367,8 +366,7 @@ s.close()
 def child(way):
     def case():
         if os.uname().machine != 'x86_64' and 'syscall' in way:
-            print(f'{way}: the numbers are those of x86-64: left out')
-            return
+            raise LeftOut('the numbers are those of x86-64')
         lines = same(f'WAY = {way!r}\n' + CHILD, CHILD_SERVER,
                      ["child b'got two\\n'\nparent b''", '0'])
         if not any(line['back'] not in ('', 'the other end went back to TCP')
@@ -480,8 +478,7 @@ def child_of_a_child():
 def left(how):
     def case():
         if os.uname().machine != 'x86_64' and how == 'syscall':
-            print('the number is that of x86-64: left out')
-            return
+            raise LeftOut('the number is that of x86-64')
         lines = same(f'HOW = {how!r}\n' + LEFT, LEFT_SERVER,
                      ["child b'OVER' b''", ''])
         if not streams(lines):
@@ -551,8 +548,7 @@ os._exit(0)
 def sandbox(name, client, tsync, early):
     def case():
         if os.uname().machine != 'x86_64':
-            print('the filter is written for x86-64: left out')
-            return
+            raise LeftOut('the filter is written for x86-64')
         found = same(f'TSYNC = {tsync}\n' + client, "say(pong(s))",
                      ["b'DONE'", 'done'], not early)
         if early == bool(streams(found)):

@@ -29,6 +29,10 @@ CASES = [
     ('TIMEOUT', '', -9, (0, 1, 0)),
     ('ERROR', '', 99, (0, 1, 0)),
     ('SKIP', 'skipped: no NIC here\n', 77, (0, 0, 1)),
+    # an end-to-end test, without some of its cases; the seeds say the same
+    ('OK', 'a: ok\n' + 2 * 'left out: b: no NIC\nleft out: c: no\n', 0,
+     (1, 0, 2)),
+    ('FAIL', 'left out: b: no NIC\n', 1, (0, 1, 1)),
 ]
 
 for result, text, status, expected in CASES:
@@ -53,6 +57,7 @@ with contextlib.redirect_stdout(out):
 assert totals == (*(sum(case[3][i] for case in CASES) for i in range(2)),
                   sum(case[3][2] for case in CASES) + 1), totals
 assert 't7: skipped: no NIC here' in out.getvalue()
+assert 't8: 2 case(s); b: no NIC; c: no\n' in out.getvalue()
 assert 'not run: too late\n' in out.getvalue()
 
 # What the clock has ended: it was about to end by itself, or hangs.
