@@ -27,6 +27,7 @@ run for HANG_S by then has failed.
 """
 
 import argparse
+import contextlib
 import fnmatch
 import glob
 import json
@@ -330,6 +331,21 @@ def close(passed, failed, skipped):
     sys.exit(1 if failed else 0)
 
 
+def give_back(folder):
+    """A user's folder stays the user's when root runs this by sudo
+    (scripts/build.sh, too)."""
+    own = os.stat(folder)
+    if os.geteuid() or not own.st_uid or \
+            os.environ.get('SUDO_UID') != str(own.st_uid):
+        return
+    for place, folders, files in os.walk(folder):
+        for name in folders + files:
+            path = os.path.join(place, name)
+            with contextlib.suppress(FileNotFoundError):
+                if not os.lstat(path).st_uid:
+                    os.lchown(path, own.st_uid, own.st_gid)
+
+
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--build', default='build')
@@ -349,6 +365,13 @@ def parse(argv):
 
 def main(argv):
     options = parse(argv)
+    try:
+        run(options)
+    finally:
+        give_back(options.build)
+
+
+def run(options):
     build = Build(options.build)
     tests = list(build.choose(options))
     if not tests:

@@ -188,4 +188,29 @@ with tempfile.TemporaryDirectory() as folder:
             [f'tests/{name}', 'tests/peer', 'tools/tool'], part
         assert build.sources(tests[0]) == [f'tests/{name}.c']
     assert build.sources(chosen('c')[0]) == ['tests/a.c', 'tests/c.sh']
+
+# What root makes by sudo in a user's folder becomes the user's, and no more.
+if os.geteuid() == 0:
+    with tempfile.TemporaryDirectory() as top:
+        def make(*words):
+            path = os.path.join(top, *words)
+            with open(path, 'w', encoding='ascii'):
+                return path
+
+        def owner(path):
+            return os.lstat(path).st_uid
+
+        os.makedirs(os.path.join(top, 'build', 'meson-logs'))
+        os.chown(os.path.join(top, 'build'), 1234, 1234)
+        outside, log = make('outside'), make('build', 'meson-logs', 'log')
+        other, link = make('build', 'other'), os.path.join(top, 'build', 'link')
+        os.chown(other, 77, 77)
+        os.symlink(outside, link)
+        for sudo, owners in ('', [0, 0, 0]), ('77', [0, 0, 0]), \
+                ('1234', [1234, 1234, 1234]):
+            os.environ['SUDO_UID'] = sudo
+            run_tests.give_back(os.path.join(top, 'build'))
+            assert [owner(os.path.dirname(log)), owner(log),
+                    owner(link)] == owners, sudo
+            assert (owner(outside), owner(other)) == (0, 77)
 print(f'{len(CASES)} results counted')
