@@ -557,6 +557,29 @@ static int report_failure(struct mcast_eng *e)
 	return 1;
 }
 
+static int end_message(struct mcast_eng *e)
+{
+	return mcast_xfer_complete(e) ? mcast_xfer_end(e, 0) : 0;
+}
+
+static int (*const steps[])(struct mcast_eng *e) = {
+	mcast_resume_step, mcast_xfer_arrivals, mcast_xfer_start_next,
+	mcast_slot_step,   mcast_xfer_begins,	mcast_xfer_grants,
+	mcast_xfer_sends,  end_message,
+};
+
+/* A step that fails ends the group, and what it was to set up is not there: a
+ * ring without memory has no buffers. So no later step runs. */
+static int work(struct mcast_eng *e)
+{
+	int moved = 0;
+
+	for (unsigned i = 0; i < sizeof(steps) / sizeof(*steps) && !e->over;
+	     i++)
+		moved += steps[i](e);
+	return moved;
+}
+
 int mcast_eng_poll(struct mcast_eng *e, uint64_t now_ns)
 {
 	int moved = 0;
@@ -564,17 +587,8 @@ int mcast_eng_poll(struct mcast_eng *e, uint64_t now_ns)
 	e->now_ns = now_ns;
 	e->again = false;
 	timers(e);
-	if (!e->over && !e->closed) {
-		moved += mcast_resume_step(e);
-		moved += mcast_xfer_arrivals(e);
-		moved += mcast_xfer_start_next(e);
-		moved += mcast_slot_step(e);
-		moved += mcast_xfer_begins(e);
-		moved += mcast_xfer_grants(e);
-		moved += mcast_xfer_sends(e);
-		if (!e->over && mcast_xfer_complete(e))
-			moved += mcast_xfer_end(e, 0);
-	}
+	if (!e->closed)
+		moved += work(e);
 	moved += mcast_over_step(e);
 	moved += flush(e);
 	moved += report_failure(e);

@@ -463,6 +463,26 @@ static void test_gives_up(void **state)
 	}
 }
 
+/* A member that streams, and has no memory for the buffers. */
+static void test_no_memory_for_buffers(void **state)
+{
+	unsigned most = seeds(60), roots = 0;
+
+	for (unsigned seed = 0; seed < most; seed += part_step(5)) {
+		under_way(seed, 0);
+		w.stream_odds = 100;
+		w.m[victim].no_mem = true;
+		/* A root that does not stream needs none. */
+		assert_true(world_run(&w, all_know, 2 * SECOND));
+		assert_true(w.m[0].told || !victim);
+		if (w.m[0].told)
+			check_failure(-ENOMEM);
+		roots += w.m[0].told && !victim;
+		world_fini(&w);
+	}
+	assert_true(roots || part_step(5) != 1);
+}
+
 static void test_corruption_is_seen(void **state)
 {
 	unsigned most = seeds(100);
@@ -534,6 +554,7 @@ int main(void)
 		cmocka_unit_test(test_leaves_by_a_slow_link),
 		cmocka_unit_test(test_fails_before_it_is_up),
 		cmocka_unit_test(test_gives_up),
+		cmocka_unit_test(test_no_memory_for_buffers),
 		cmocka_unit_test(test_corruption_is_seen),
 		cmocka_unit_test(test_not_opened),
 		cmocka_unit_test(test_not_closed_before_opened),

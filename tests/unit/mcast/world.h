@@ -66,6 +66,7 @@ struct member {
 	bool told;    /* failed(), then */
 	uint64_t reported_ns;
 	unsigned mems;
+	bool no_mem; /* mem_get() finds none */
 	struct seen seen[WORLD_MESSAGES];
 	/* blocks that the application has not done with */
 	struct {

@@ -50,7 +50,11 @@ static int push(struct member *m, uint32_t nb, enum mcast_channel channel,
 static int w_record(struct mcast_port *port, uint32_t nb,
 		    enum mcast_channel channel, const struct mcast_rec *rec)
 {
-	return push(member_of(port), nb, channel, rec, NULL, 0, NULL);
+	struct member *m = member_of(port);
+
+	/* Once its group is over, a member asks for nothing more. */
+	skein_assert(!m->eng.over || rec->type != MCAST_READY);
+	return push(m, nb, channel, rec, NULL, 0, NULL);
 }
 
 static int w_block(struct mcast_port *port, uint32_t nb,
@@ -149,6 +153,8 @@ static int w_mem_get(struct mcast_port *port, size_t len, struct mcast_buf *buf,
 {
 	struct member *m = member_of(port);
 
+	if (m->no_mem)
+		return -ENOMEM;
 	*handle = calloc(1, len);
 	*buf = (struct mcast_buf){*handle, m->rank, m->rank + 1000};
 	m->mems++;
@@ -247,6 +253,7 @@ static int w_fill(struct mcast_port *port, const struct skein_mcast_msg *msg,
 {
 	struct member *m = member_of(port);
 
+	skein_assert(!m->eng.over);
 	if (m->gives_up)
 		return m->gives_up;
 	if (world_chance(m->w, m->w->later_odds))
