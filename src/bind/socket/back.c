@@ -82,11 +82,21 @@ static bool may_again(const struct stream *t)
 	return stream_peer_stopped(t) ? stream_peer_again(t) : t->back.on;
 }
 
+/* The program has said its end, so far in the ring only. */
+static void end_by_tcp(struct sock *s)
+{
+	const real_shutdown_t real = REAL(shutdown);
+
+	if (s->wr_shut)
+		real(s->fd, SHUT_WR);
+}
+
 /* It is the kernel's again. over: because the connection ends. */
 static void finish(struct sock *s, const char *why, bool over)
 {
 	bool again = may_again(s->stream);
 
+	end_by_tcp(s); /* where nothing was moved */
 	back_leave(s);
 	if (s->set && set_demote(s->set, s)) {
 		set_remove(s->set, s);
@@ -155,15 +165,12 @@ static bool move(struct sock *s)
 
 static void moved(struct sock *s)
 {
-	const real_shutdown_t real = REAL(shutdown);
-
 	/* These bytes were in the peer's ring. A reset behind them must not throw
 	 * them away. */
 	sock_push(s);
 	/* What the program writes now goes by TCP. */
 	s->tx_on = false;
-	if (s->wr_shut)
-		real(s->fd, SHUT_WR);
+	end_by_tcp(s);
 	stream_back_moved(s->stream);
 	wake_all(s);
 }

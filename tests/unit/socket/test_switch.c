@@ -655,6 +655,28 @@ static void test_end_goes_back_too(void **state)
 	}
 }
 
+/* Nor does it go back where the other end has read it and closed: the program has
+ * said its end, and what it writes then is refused. */
+static void test_end_stays_an_end(void **state)
+{
+	struct end *w = &ends[0], *r = &ends[1];
+
+	(void)state;
+	meet(0);
+	assert_true(promote(w) && promote(r));
+	assert_int_equal(put(w, 100), 100);
+	shut(w);
+	get_end(r);
+	close_end(r);
+	bury();
+	hand_back(w);
+	step(w);
+	assert_int_not_equal(mode_of(w), SOCK_ON);
+	assert_int_equal(send(w->fd, "x", 1, MSG_NOSIGNAL), -1);
+	assert_int_equal(errno, EPIPE);
+	part();
+}
+
 /* A writer that closes, however far it has come on the way back, leaves all that
  * it wrote, and an end: no reset. */
 static void close_after(unsigned steps, bool by_writer, bool full)
@@ -2038,6 +2060,7 @@ int main(void)
 		cmocka_unit_test(test_back_with_all_full),
 		cmocka_unit_test(test_back_waits_for_the_other_end),
 		cmocka_unit_test(test_end_goes_back_too),
+		cmocka_unit_test(test_end_stays_an_end),
 		cmocka_unit_test(test_closed_on_the_way_back),
 		cmocka_unit_test(test_close_of_a_shared_socket),
 		cmocka_unit_test(test_any_order),
