@@ -514,6 +514,8 @@ static bool take_hold(struct wait *w)
 	for (i = 0; i < w->n; i++) {
 		struct waiting *one = &w->all[i];
 
+		/* Where the kernel is not asked nothing else is written. */
+		w->fds[i].revents = 0;
 		one->s = sock_at(w->fds[i].fd);
 		one->on = one->s && !sock_begin(one->s);
 		if (one->on && atomic_load(&one->s->mode) == SOCK_LOST)

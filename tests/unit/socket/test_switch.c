@@ -1767,6 +1767,32 @@ static void test_others_are_seen(void **state)
 	close(none);
 }
 
+/* What the program has left in its array is no answer, whether the kernel was asked
+ * just before or not. */
+static void test_no_old_answer(void **state)
+{
+	int none = eventfd(0, EFD_CLOEXEC), i;
+	struct pollfd fds[3];
+
+	(void)state;
+	meet(0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	assert_int_equal(put(&ends[0], 4), 4);
+	for (i = 0; i < 1000; i++) {
+		fds[0] = (struct pollfd){ends[1].fd, POLLIN, POLLERR};
+		fds[1] = (struct pollfd){none, POLLIN, POLLIN};
+		fds[2] = (struct pollfd){-1, POLLIN, POLLIN};
+		assert_int_equal(wait_poll(fds, 3, INT64_MAX, NULL, "poll"), 1);
+		assert_int_equal(fds[0].revents, POLLIN);
+		assert_int_equal(fds[1].revents, 0);
+		assert_int_equal(fds[2].revents, 0);
+	}
+	get_all(&ends[1]);
+	part();
+	close(none);
+}
+
 /* The other end is not on the stream yet, and answers. */
 static enum env_idle_verdict answer_in_round(void)
 {
@@ -2076,6 +2102,7 @@ int main(void)
 		cmocka_unit_test(test_event_mode_asks_once),
 		cmocka_unit_test(test_hand_over),
 		cmocka_unit_test(test_others_are_seen),
+		cmocka_unit_test(test_no_old_answer),
 		cmocka_unit_test(test_answer_by_tcp),
 		cmocka_unit_test(test_signal_without_time),
 		cmocka_unit_test(test_signal_of_a_busy_reader),
