@@ -5,9 +5,10 @@
  * The kernel's set keeps all sockets: one on a stream is there for the events
  * of its TCP socket (edge-triggered, under a token of ours). The set's own
  * eventfd is there too: the helper writes to it to wake the sleeper, once. A
- * round looks at the streams, and each POLLER_KERNEL_NS at the kernel's set. A thread
- * that finds nothing for long asks the peers to ring, looks once more, and
- * sleeps in the kernel.
+ * round looks at the streams, and each POLLER_KERNEL_NS at the kernel's set, as does
+ * one of a wait without time that finds no stream ready. A thread that finds
+ * nothing for long asks the peers to ring, looks once more, and sleeps in the
+ * kernel.
  */
 #include "bind/socket/set.h"
 
@@ -523,25 +524,34 @@ int set_sift(int epfd, struct epoll_event *events, int max, int n)
 static int ask_kernel(struct set *set, struct epoll_event *events, int max,
 		      uint64_t now)
 {
-	int n = REAL(epoll_wait)(set->fd, events, max, 0);
+	int n, kept;
 
 	set->kernel_ns = now;
-	return n > 0 ? filter(set, events, n, max, NULL) : 0;
+	do {
+		n = REAL(epoll_wait)(set->fd, events, max, 0);
+		kept = n > 0 ? filter(set, events, n, max, NULL) : 0;
+		/* Tokens, each reported once, may stand before the program's
+		 * events. */
+	} while (n == max && !kept);
+	return kept;
 }
 
 /* One round: what the kernel has, when it is its turn, then the streams.
  * sleeps: a round that finds nothing ends in the kernel, so it is not asked
- * before. */
+ * before. only: no other round follows, so no event may wait for the next turn. */
 static int look(struct set *set, struct epoll_event *events, int max,
-		bool sleeps)
+		bool sleeps, bool only)
 {
 	uint64_t now = state_now_ns();
-	int n = 0;
+	int n;
 
-	if (!poller_asks(&st.poller, set->kernel_ns, now))
-		return harvest(set, events, 0, max);
-	/* After a round that was full of streams the kernel comes first. */
-	if (sleeps && !set->turn) {
+	if (!poller_asks(&st.poller, set->kernel_ns, now)) {
+		n = harvest(set, events, 0, max);
+		if (n || !only)
+			return n;
+	} else if (sleeps && !set->turn) {
+		/* After a round that was full of streams the kernel comes
+		 * first. */
 		n = harvest(set, events, 0, max);
 		if (n && n < max)
 			n += ask_kernel(set, events + n, max - n, now);
@@ -759,7 +769,7 @@ static int wait_there(struct set_call *call, struct epoll_event *events,
 	for (;; round++) {
 		pthread_mutex_lock(&st.lock);
 		ours = set->count;
-		n = ours ? look(set, events, max, at_once) : 0;
+		n = ours ? look(set, events, max, at_once, !timeout_ns) : 0;
 		if (!call->mine && !set->idling)
 			call->mine = set->idling = true;
 		if (set->closed) {

@@ -1793,6 +1793,62 @@ static void test_no_old_answer(void **state)
 	close(none);
 }
 
+static unsigned sets_asked;
+static real_epoll_wait_t real_wait;
+
+static int count_wait(int epfd, struct epoll_event *events, int max,
+		      int timeout)
+{
+	sets_asked++;
+	return real_wait(epfd, events, max, timeout);
+}
+
+/* A wait without time says what the set has. Only where no stream is ready does it ask
+ * the kernel each time. */
+static void test_set_without_time(void **state)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 2}, got[2];
+	int epfd = epoll_create1(EPOLL_CLOEXEC), i;
+	int other = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	eventfd_t count;
+
+	(void)state;
+	meet(0);
+	assert_int_equal(
+		set_ctl(epfd, EPOLL_CTL_ADD, ends[1].fd, ends[1].s, &ev), 0);
+	ev.data.u64 = 4;
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, other, &ev), 0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	/* The first event in the kernel's set is of the promotion. */
+	assert_int_equal(eventfd_write(other, 1), 0);
+	assert_int_equal(set_wait(epfd, got, 1, 0, NULL), 1);
+	assert_int_equal(got[0].data.u64, 4);
+	assert_int_equal(eventfd_read(other, &count), 0);
+	for (i = 0; i < 1000; i++) {
+		assert_int_equal(set_wait(epfd, got, 2, 0, NULL), 0);
+		assert_int_equal(eventfd_write(other, 1), 0);
+		assert_int_equal(set_wait(epfd, got, 2, 0, NULL), 1);
+		assert_int_equal(got[0].data.u64, 4);
+		assert_int_equal(eventfd_read(other, &count), 0);
+	}
+	assert_int_equal(put(&ends[0], 4), 4);
+	real_wait = REAL(epoll_wait);
+	atomic_store(&st.real[REAL_epoll_wait], (void *)count_wait);
+	sets_asked = 0;
+	for (i = 0; i < 10000; i++) {
+		assert_int_equal(set_wait(epfd, got, 2, 0, NULL), 1);
+		assert_int_equal(got[0].data.u64, 2);
+	}
+	atomic_store(&st.real[REAL_epoll_wait], (void *)real_wait);
+	assert_true(sets_asked < 10000);
+	get_all(&ends[1]);
+	part();
+	set_forget(epfd);
+	close(epfd);
+	close(other);
+}
+
 /* The other end is not on the stream yet, and answers. */
 static enum env_idle_verdict answer_in_round(void)
 {
@@ -2103,6 +2159,7 @@ int main(void)
 		cmocka_unit_test(test_hand_over),
 		cmocka_unit_test(test_others_are_seen),
 		cmocka_unit_test(test_no_old_answer),
+		cmocka_unit_test(test_set_without_time),
 		cmocka_unit_test(test_answer_by_tcp),
 		cmocka_unit_test(test_signal_without_time),
 		cmocka_unit_test(test_signal_of_a_busy_reader),
