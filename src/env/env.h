@@ -310,6 +310,19 @@ static inline void env_cancel_restore(int *was)
 	int held_cancel __attribute__((cleanup(env_cancel_restore), unused)) = \
 		env_cancel_off(NULL)
 
+/* The same for a call that stands in front of one of the C library's at which a
+ * thread may be cancelled: a thread that is to be cancelled ends here, before it has
+ * done anything, though the call may have no need to wait. */
+static inline int env_cancel_point(struct skein_env *env)
+{
+	pthread_testcancel();
+	return env_cancel_off(env);
+}
+
+#define ENV_CANCEL_POINT()                                                     \
+	int held_cancel __attribute__((cleanup(env_cancel_restore), unused)) = \
+		env_cancel_point(NULL)
+
 /* Adds one to an eventfd. A full eventfd is readable already, so that is no
  * error. Unlike write(2) this is no cancellation point. */
 static inline void env_bell(int fd)

@@ -8,7 +8,7 @@
  * Until something stands on standard input it talks on two connections. Then a
  * thread waits for the first one in recv(), poll() or epoll_wait(), and is
  * cancelled, at once or after some time; what it held must be free: both
- * connections go on.
+ * connections go on. A thread that is to be cancelled sends a file first.
  */
 #include "run_speak.h"
 
@@ -16,6 +16,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +39,32 @@ static void *waits(void *how)
 	else
 		epoll_wait(set, &ev, 1, -1);
 	return NULL;
+}
+
+/* The C library's sendfile() is no call at which a thread is cancelled. */
+static void *sends(void *file)
+{
+	off_t at = 0;
+
+	pthread_cancel(pthread_self());
+	must(sendfile(one, *(int *)file, &at, 4) == 4 && at == 4, "sendfile");
+	pthread_testcancel();
+	return NULL;
+}
+
+static void send_file(void)
+{
+	int file = memfd_create("ping", MFD_CLOEXEC);
+	pthread_t thread;
+	void *result;
+	char b[4];
+
+	must(write(file, "ping", 4) == 4, "a file");
+	must(!pthread_create(&thread, NULL, sends, &file), "pthread_create");
+	pthread_join(thread, &result);
+	must(result == PTHREAD_CANCELED, "the end of a sender");
+	must(recv(one, b, 4, MSG_WAITALL) == 4, "recv");
+	close(file);
 }
 
 int main(int argc, char **argv)
@@ -69,6 +97,7 @@ int main(int argc, char **argv)
 		speak(other);
 		speak(one);
 	}
+	send_file();
 	printf("%d of %d cancelled\n", cancelled, TIMES);
 	return 0;
 }

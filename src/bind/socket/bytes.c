@@ -479,7 +479,7 @@ static bool by_kernel(struct sock *s, int fd, const struct iovec *iov, int n,
 ssize_t sock_recv(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags, int *inq)
 {
-	ENV_HOLD_CANCEL();
+	ENV_CANCEL_POINT();
 	struct call c = {.s = s, .fd = fd};
 	struct iovec rest[PIECES];
 	size_t all, got = 0;
@@ -632,7 +632,7 @@ static ssize_t send_once(struct call *c, const struct iovec *iov, int n,
 ssize_t sock_send(int fd, struct sock *s, const struct iovec *iov, int n,
 		  int flags)
 {
-	ENV_HOLD_CANCEL();
+	ENV_CANCEL_POINT();
 	struct call c = {.s = s, .fd = fd};
 	struct iovec rest[PIECES];
 	size_t all, sent = 0;

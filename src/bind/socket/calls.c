@@ -9,6 +9,7 @@
 #include "bind/socket/reach.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
+#include "env/env.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -274,10 +275,12 @@ EXPORT(ssize_t, __recvfrom_chk, int fd, void *buf, size_t len, size_t room,
 	return call_recvfrom(fd, buf, len, flags, addr, addr_len);
 }
 
-/* Through memory of ours: one copy more than the kernel's. */
+/* Through memory of ours: one copy more than the kernel's. At sendfile() no thread is
+ * cancelled. */
 static ssize_t file_by_stream(int fd, struct sock *s, int in, off64_t *off,
 			      size_t n)
 {
+	ENV_HOLD_CANCEL();
 	uint8_t buf[32768];
 	size_t done = 0;
 	ssize_t rc = 0;

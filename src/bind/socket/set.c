@@ -838,7 +838,7 @@ static void hand_over(struct set *set, bool more)
 int set_wait(int epfd, struct epoll_event *events, int max, int64_t timeout_ns,
 	     const sigset_t *mask)
 {
-	ENV_HOLD_CANCEL();
+	ENV_CANCEL_POINT();
 	struct set_call call = {.cancel = held_cancel,
 				.signals = signals_now()};
 	struct set *set;

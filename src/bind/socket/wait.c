@@ -571,7 +571,7 @@ int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
 		return -1;
 	if (!rc)
 		return real_ppoll(fds, n, timeout_ns, mask);
-	w.cancel = env_cancel_off(NULL);
+	w.cancel = env_cancel_point(NULL);
 	if (n > FEW) {
 		w.all = calloc(n, sizeof(*w.all));
 		w.k = calloc(n + 1, sizeof(*w.k));

@@ -1686,6 +1686,82 @@ static void test_cancelled_without_the_lock(void **state)
 	part();
 }
 
+/* A thread that ends before what follows its call. */
+static void *recv_cancelled(void *arg)
+{
+	struct end *e = arg;
+	uint8_t byte;
+	struct iovec iov = {&byte, 1};
+
+	pthread_cancel(pthread_self());
+	sock_recv(e->fd, e->s, &iov, 1, 0, NULL);
+	return NULL;
+}
+
+static void *send_cancelled(void *arg)
+{
+	struct end *e = arg;
+	uint8_t byte = 0;
+	struct iovec iov = {&byte, 1};
+
+	pthread_cancel(pthread_self());
+	sock_send(e->fd, e->s, &iov, 1, MSG_NOSIGNAL);
+	return NULL;
+}
+
+static void *poll_cancelled(void *arg)
+{
+	struct end *e = arg;
+	struct pollfd fd = {e->fd, POLLIN, 0};
+
+	pthread_cancel(pthread_self());
+	wait_poll(&fd, 1, 0, NULL, "poll");
+	return NULL;
+}
+
+static void *set_wait_cancelled(void *arg)
+{
+	struct end *e = arg;
+	struct epoll_event ev;
+
+	pthread_cancel(pthread_self());
+	set_wait(e->s->set->fd, &ev, 1, 0, NULL);
+	return NULL;
+}
+
+/* A thread whose stream has work at all times never sleeps: its next call ends it, as
+ * the kernel's would, and has done nothing then. */
+static void test_cancelled_at_work(void **state)
+{
+	void *(*const calls[])(void *) = {recv_cancelled, send_cancelled,
+					  poll_cancelled, set_wait_cancelled};
+	struct epoll_event ev = {.events = EPOLLIN};
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+	pthread_t thread;
+	void *result;
+	size_t i;
+
+	(void)state;
+	meet(0);
+	assert_int_equal(
+		set_ctl(epfd, EPOLL_CTL_ADD, ends[1].fd, ends[1].s, &ev), 0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	assert_int_equal(put(&ends[0], 4), 4);
+	for (i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		assert_int_equal(
+			pthread_create(&thread, NULL, calls[i], &ends[1]), 0);
+		pthread_join(thread, &result);
+		assert_ptr_equal(result, PTHREAD_CANCELED);
+	}
+	assert_int_equal(ends[1].s->set->users, 0);
+	get_all(&ends[0]);
+	get_all(&ends[1]);
+	part();
+	set_forget(epfd);
+	close(epfd);
+}
+
 /* --- descriptors beside streams ------------------------------------------ */
 
 /* Another wait: for a stream, or for an eventfd, too. Nothing comes there. */
@@ -2136,6 +2212,7 @@ int main(void)
 		cmocka_unit_test(test_connect_holds_up_nobody),
 		cmocka_unit_test(test_exec_holds_up_nobody),
 		cmocka_unit_test(test_cancelled_without_the_lock),
+		cmocka_unit_test(test_cancelled_at_work),
 		cmocka_unit_test(test_unread_bytes_at_the_switch),
 		cmocka_unit_test(test_pieces_before_the_switch),
 		cmocka_unit_test(test_writer_waits_for_accept),
