@@ -35,7 +35,7 @@ struct sock_state st = {
 };
 
 _Thread_local struct signal_counts st_signals;
-_Thread_local uint64_t st_poll_ns;
+_Thread_local struct poll_asked st_poll_asked;
 
 #define REAL_NAME(fn, result, args) #fn,
 static const char *const real_names[REAL_COUNT] = {REAL_LIST(REAL_NAME)};

@@ -95,9 +95,12 @@ extern struct sock_state st;
 /* A handler reads it: it is not allocated at the first use. */
 extern _Thread_local struct signal_counts st_signals
 	__attribute__((tls_model("initial-exec")));
-/* When a poll() of this thread last asked the kernel about other descriptors.
- * Not of the process: another thread asks about others again. */
-extern _Thread_local uint64_t st_poll_ns
+/* When a poll() of this thread last asked the kernel about other descriptors, and
+ * about which: a hash. Not of the process: another thread asks about others again. */
+struct poll_asked {
+	uint64_t ns, which;
+};
+extern _Thread_local struct poll_asked st_poll_asked
 	__attribute__((tls_model("initial-exec")));
 
 /* The socket at a descriptor, or NULL: none of ours. Two loads. */

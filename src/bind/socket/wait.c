@@ -26,6 +26,7 @@
 #define SHORT_NS 1000000
 #define NEVER INT64_MAX
 #define FEW 64u
+#define SPREAD 0x9e3779b97f4a7c15ull /* odd: no two words become one */
 
 /* A thread in the list of a socket that it waits for. */
 struct sock_waiter {
@@ -51,6 +52,7 @@ struct wait {
 	struct waiting *all;
 	struct pollfd *fds, *k;
 	nfds_t n, others;
+	uint64_t which; /* of the others, and asked for what: a hash */
 	const sigset_t *mask;
 	struct env_waiter *waiter;
 	struct spare_waiter *spare;   /* has waiter */
@@ -371,7 +373,7 @@ static int look(struct wait *w, bool hurry, uint64_t now)
 		return ready;
 	w->asked_ns = now;
 	if (w->others)
-		st_poll_ns = now;
+		st_poll_asked = (struct poll_asked){now, w->which};
 	/* The time is over: a signal that the mask lets through comes now. */
 	others = ask_kernel(w, false, 0, hurry && !ready ? w->mask : NULL);
 	if (others < 0)
@@ -398,8 +400,14 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 		return -ENOMEM;
 	w->spare = spare;
 	w->waiter = spare->waiter;
-	/* Short calls that all find a stream ready ask about the others, too. */
-	w->asked_ns = w->others ? st_poll_ns : begun;
+	w->asked_ns = begun;
+	/* Short calls that all find a stream ready ask about the others, too. A
+	 * thread may poll several arrays by turns: what was asked about the one
+	 * before says nothing of this one. */
+	if (w->others)
+		w->asked_ns = st_poll_asked.which == w->which
+				      ? st_poll_asked.ns
+				      : begun - POLLER_KERNEL_NS;
 	for (;; now = state_now_ns()) {
 		int64_t left = timeout_ns == NEVER
 				       ? NEVER
@@ -504,6 +512,11 @@ static int concerns(const struct pollfd *fds, nfds_t n, const char *what)
 	return any;
 }
 
+static uint64_t word_of_entry(const struct pollfd *fd)
+{
+	return (uint64_t)(unsigned)fd->fd << 16 | (unsigned short)fd->events;
+}
+
 /* Holds what is on TCP there. True: something is on a stream. */
 static bool take_hold(struct wait *w)
 {
@@ -511,6 +524,7 @@ static bool take_hold(struct wait *w)
 	nfds_t i;
 
 	w->others = 0;
+	w->which = 1;
 	for (i = 0; i < w->n; i++) {
 		struct waiting *one = &w->all[i];
 
@@ -526,7 +540,10 @@ static bool take_hold(struct wait *w)
 			one->s = NULL;
 		}
 		any |= one->on;
-		w->others += !one->on;
+		if (one->on)
+			continue;
+		w->others++;
+		w->which = (w->which ^ word_of_entry(&w->fds[i])) * SPREAD;
 	}
 	return any;
 }

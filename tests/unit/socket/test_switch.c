@@ -2157,6 +2157,51 @@ static void test_no_event_twice(void **state)
 	close(epfd);
 }
 
+static unsigned polls_asked;
+
+static int count_polls(struct pollfd *fds, nfds_t n,
+		       const struct timespec *timeout, const sigset_t *mask)
+{
+	polls_asked++;
+	return real_ppoll(fds, n, timeout, mask);
+}
+
+/* A thread by turns polls two arrays, each with a stream that is ready and another
+ * descriptor. What the kernel was asked about one says nothing of the other, be it at
+ * the same address. The same array again is not asked each time. */
+static void test_two_arrays(void **state)
+{
+	int fd[2] = {eventfd(1, EFD_CLOEXEC), eventfd(1, EFD_CLOEXEC)};
+	int none = eventfd(0, EFD_CLOEXEC), i;
+	struct pollfd fds[2];
+
+	(void)state;
+	meet(0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	assert_int_equal(put(&ends[0], 4), 4);
+	fds[0] = (struct pollfd){ends[1].fd, POLLIN, 0};
+	for (i = 0; i < 3000; i++) {
+		/* The third one is the second, and asked for something else. */
+		fds[1] = (struct pollfd){fd[i % 3 > 0],
+					 i % 3 < 2 ? POLLIN : POLLOUT, 0};
+		assert_int_equal(wait_poll(fds, 2, INT64_MAX, NULL, "poll"), 2);
+	}
+	real_ppoll = REAL(ppoll);
+	atomic_store(&st.real[REAL_ppoll], (void *)count_polls);
+	polls_asked = 0;
+	fds[1] = (struct pollfd){none, POLLIN, 0};
+	for (i = 0; i < 10000; i++)
+		assert_int_equal(wait_poll(fds, 2, INT64_MAX, NULL, "poll"), 1);
+	atomic_store(&st.real[REAL_ppoll], (void *)real_ppoll);
+	assert_true(polls_asked < 10000);
+	get_all(&ends[1]);
+	part();
+	for (i = 0; i < 2; i++)
+		close(fd[i]);
+	close(none);
+}
+
 static unsigned pwaits, pwaits2;
 
 static int count_pwait(int epfd, struct epoll_event *events, int max,
@@ -2242,6 +2287,7 @@ int main(void)
 		cmocka_unit_test(test_signal_of_a_busy_reader),
 		cmocka_unit_test(test_checks),
 		cmocka_unit_test(test_no_event_twice),
+		cmocka_unit_test(test_two_arrays),
 		cmocka_unit_test(test_short_waits),
 		cmocka_unit_test(test_only_bytes_wake),
 		cmocka_unit_test(test_bytes_wake_a_call),
