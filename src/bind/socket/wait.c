@@ -609,9 +609,16 @@ static int64_t from_ms(int ms)
 	return ms < 0 ? NEVER : ms * 1000000ll;
 }
 
-static int64_t from_ts(const struct timespec *ts)
+bool wait_time(const struct timespec *timeout, int64_t *ns)
 {
-	return ts ? (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec : NEVER;
+	*ns = NEVER;
+	if (!timeout)
+		return true;
+	if (!reach_reads(timeout, sizeof(*timeout)) || timeout->tv_sec < 0 ||
+	    timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)
+		return false;
+	*ns = (int64_t)timeout->tv_sec * 1000000000 + timeout->tv_nsec;
+	return true;
 }
 
 EXPORT(int, poll, struct pollfd *fds, nfds_t n, int timeout)
@@ -629,10 +636,11 @@ EXPORT(int, poll, struct pollfd *fds, nfds_t n, int timeout)
 EXPORT(int, ppoll, struct pollfd *fds, nfds_t n, const struct timespec *timeout,
        const sigset_t *mask)
 {
-	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 ||
-			timeout->tv_nsec > 999999999))
+	int64_t ns;
+
+	if (!wait_time(timeout, &ns))
 		return REAL(ppoll)(fds, n, timeout, mask);
-	return wait_poll(fds, n, from_ts(timeout), mask, "ppoll");
+	return wait_poll(fds, n, ns, mask, "ppoll");
 }
 
 EXPORT(int, __poll_chk, struct pollfd *fds, nfds_t n, int timeout, size_t room)
@@ -775,7 +783,9 @@ EXPORT(int, select, int n, fd_set *r, fd_set *w, fd_set *e,
 EXPORT(int, pselect, int n, fd_set *r, fd_set *w, fd_set *e,
        const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!select_concerns(n, r, w, e))
+	int64_t ns;
+
+	if (!select_concerns(n, r, w, e) || !wait_time(timeout, &ns))
 		return REAL(pselect)(n, r, w, e, timeout, mask);
-	return select_by_poll(n, r, w, e, from_ts(timeout), mask);
+	return select_by_poll(n, r, w, e, ns, mask);
 }

@@ -12,6 +12,9 @@
 
 #include <poll.h>
 
+/* How long a call waits by the program's timeout; NULL: INT64_MAX, for ever. False:
+ * the kernel says what is wrong with it. */
+bool wait_time(const struct timespec *timeout, int64_t *ns);
 /* poll() for descriptors of any kind. timeout_ns: INT64_MAX for ever. what: the
  * name of the program's call. errno is set. */
 int wait_poll(struct pollfd *fds, nfds_t n, int64_t timeout_ns,

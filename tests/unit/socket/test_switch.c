@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/select.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -2202,6 +2203,39 @@ static void test_two_arrays(void **state)
 	close(none);
 }
 
+static void is_invalid(int rc)
+{
+	assert_int_equal(rc, -1);
+	assert_int_equal(errno, EINVAL);
+}
+
+/* A time that is none is the kernel's to refuse, though a stream is ready. */
+static void test_no_time(void **state)
+{
+	static const struct timespec none[] = {
+		{-1, 0}, {0, -1}, {0, 1000000000}};
+	struct timeval negative = {-1, 0};
+	struct pollfd fd;
+	size_t i;
+	fd_set in;
+
+	(void)state;
+	meet(0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	assert_int_equal(put(&ends[0], 4), 4);
+	fd = (struct pollfd){ends[1].fd, POLLIN, 0};
+	FD_ZERO(&in);
+	FD_SET(fd.fd, &in);
+	for (i = 0; i < 3; i++) {
+		is_invalid(ppoll(&fd, 1, &none[i], NULL));
+		is_invalid(pselect(fd.fd + 1, &in, NULL, NULL, &none[i], NULL));
+	}
+	is_invalid(select(fd.fd + 1, &in, NULL, NULL, &negative));
+	get_all(&ends[1]);
+	part();
+}
+
 static unsigned pwaits, pwaits2;
 
 static int count_pwait(int epfd, struct epoll_event *events, int max,
@@ -2288,6 +2322,7 @@ int main(void)
 		cmocka_unit_test(test_checks),
 		cmocka_unit_test(test_no_event_twice),
 		cmocka_unit_test(test_two_arrays),
+		cmocka_unit_test(test_no_time),
 		cmocka_unit_test(test_short_waits),
 		cmocka_unit_test(test_only_bytes_wake),
 		cmocka_unit_test(test_bytes_wake_a_call),
