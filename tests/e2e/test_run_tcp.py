@@ -244,6 +244,29 @@ def client(s):
         s.sendall(size * b'x')
     say(s.recv(1))
 """
+# Times that a wait cannot have.
+TIMES = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def server(s):
+    e = select.epoll()
+    e.register(s, select.EPOLLIN)
+    event = ctypes.create_string_buffer(12)
+    def wait(*time):
+        ctypes.set_errno(0)
+        if len(time) == 1:
+            at = ctypes.c_void_p(*time)
+        else:
+            at = (ctypes.c_long * 2)(*time)
+        n = libc.epoll_pwait2(e.fileno(), event, 1, at, None)
+        say(time, n, n < 0 and ctypes.get_errno())
+    for time in (-1, 0), (0, -1), (0, 10**9), (0, 2 * 10**9), (1,):
+        wait(*time)
+    wait(0, 0)
+def client(s):
+    say('there')
+    s.recv(1)
+"""
 # Memory that is not there, or that may only be read: EFAULT, and no byte is lost.
 BAD = """
 import ctypes, fcntl, mmap
@@ -589,6 +612,10 @@ def test_low_water():
 
 def test_bad_pointers():
     same(BAD)
+
+
+def test_times():
+    same(TIMES)
 
 
 def test_copies():

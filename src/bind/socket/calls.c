@@ -9,6 +9,7 @@
 #include "bind/socket/reach.h"
 #include "bind/socket/set.h"
 #include "bind/socket/sock.h"
+#include "bind/socket/wait.h"
 #include "env/env.h"
 
 #include <errno.h>
@@ -752,10 +753,10 @@ EXPORT(int, epoll_wait, int epfd, struct epoll_event *events, int max,
 EXPORT(int, epoll_pwait2, int epfd, struct epoll_event *events, int max,
        const struct timespec *timeout, const sigset_t *mask)
 {
-	int64_t ns = timeout ? (int64_t)timeout->tv_sec * 1000000000 +
-				       timeout->tv_nsec
-			     : NEVER;
+	int64_t ns;
 
+	if (!wait_time(timeout, &ns))
+		return REAL(epoll_pwait2)(epfd, events, max, timeout, mask);
 	BY_SET(epfd, events, max, ns, mask,
 	       REAL(epoll_pwait2)(epfd, events, max, timeout, mask));
 }
