@@ -244,7 +244,7 @@ def client(s):
         s.sendall(size * b'x')
     say(s.recv(1))
 """
-# Times that a wait cannot have.
+# Times that a wait cannot have, and long ones: what comes ends those.
 TIMES = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -262,10 +262,16 @@ def server(s):
         say(time, n, n < 0 and ctypes.get_errno())
     for time in (-1, 0), (0, -1), (0, 10**9), (0, 2 * 10**9), (1,):
         wait(*time)
+    for seconds in 2**34, 2**55, 2**63 - 1:
+        s.sendall(b'g')
+        wait(seconds, 999999999)
+        take(s, 1)
     wait(0, 0)
 def client(s):
+    for _ in range(3):
+        take(s, 1)
+        s.sendall(b'g')
     say('there')
-    s.recv(1)
 """
 # Memory that is not there, or that may only be read: EFAULT, and no byte is lost.
 BAD = """

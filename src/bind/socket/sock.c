@@ -487,10 +487,10 @@ bool sock_facts(struct sock *s)
 	len = sizeof(tv);
 	if (getsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, &len))
 		return false;
-	s->rcv_timeout = tv.tv_sec * 1000000000ll + tv.tv_usec * 1000ll;
+	s->rcv_timeout = wait_ns(tv.tv_sec, tv.tv_usec, 1000);
 	if (getsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, &len))
 		return false;
-	s->snd_timeout = tv.tv_sec * 1000000000ll + tv.tv_usec * 1000ll;
+	s->snd_timeout = wait_ns(tv.tv_sec, tv.tv_usec, 1000);
 	return true;
 }
 

@@ -617,7 +617,7 @@ bool wait_time(const struct timespec *timeout, int64_t *ns)
 	if (!reach_reads(timeout, sizeof(*timeout)) || timeout->tv_sec < 0 ||
 	    timeout->tv_nsec < 0 || timeout->tv_nsec > 999999999)
 		return false;
-	*ns = (int64_t)timeout->tv_sec * 1000000000 + timeout->tv_nsec;
+	*ns = wait_ns(timeout->tv_sec, timeout->tv_nsec, 1);
 	return true;
 }
 
@@ -770,8 +770,10 @@ EXPORT(int, select, int n, fd_set *r, fd_set *w, fd_set *e,
 	if (!timeout)
 		return select_by_poll(n, r, w, e, NEVER, NULL);
 	begun = state_now_ns();
-	ns = timeout->tv_sec * 1000000000ll + timeout->tv_usec * 1000ll;
+	ns = wait_ns(timeout->tv_sec, timeout->tv_usec, 1000);
 	rc = select_by_poll(n, r, w, e, ns, NULL);
+	if (ns == NEVER)
+		return rc; /* centuries: as much is left */
 	/* Linux says how much was left. */
 	left = (ns - (int64_t)(state_now_ns() - begun)) / 1000;
 	left = left < 0 ? 0 : left;

@@ -12,6 +12,19 @@
 
 #include <poll.h>
 
+/* Seconds and n parts of a second of part_ns each, none negative; INT64_MAX, for
+ * ever, is the most. */
+static inline int64_t wait_ns(int64_t seconds, int64_t n, int64_t part_ns)
+{
+	int64_t ns, more;
+
+	if (__builtin_mul_overflow(seconds, 1000000000, &ns) ||
+	    __builtin_mul_overflow(n, part_ns, &more) ||
+	    __builtin_add_overflow(ns, more, &ns))
+		return INT64_MAX;
+	return ns;
+}
+
 /* How long a call waits by the program's timeout; NULL: INT64_MAX, for ever. False:
  * the kernel says what is wrong with it. */
 bool wait_time(const struct timespec *timeout, int64_t *ns);

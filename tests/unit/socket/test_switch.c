@@ -2236,6 +2236,56 @@ static void test_no_time(void **state)
 	part();
 }
 
+/* As many seconds as there are is for ever. */
+static void test_long_times(void **state)
+{
+	static const time_t seconds[] = {1ll << 34, 1ll << 55, INT64_MAX};
+	struct end *e = &ends[1];
+	struct pollfd fd;
+	uint8_t buf[4];
+	struct iovec iov = {buf, 4};
+	fd_set in;
+	size_t i;
+
+	(void)state;
+	meet(0);
+	assert_true(promote(&ends[0]) && promote(e));
+	some_bytes(10);
+	fd = (struct pollfd){e->fd, POLLIN, 0};
+	FD_ZERO(&in);
+	FD_SET(e->fd, &in);
+	/* They wait, and it comes. */
+	in_round = put_in_round;
+	atomic_store(&hooks, HOOK_IDLE);
+	for (i = 0; i < 3; i++) {
+		const struct timespec ts = {seconds[i], 999999999};
+		struct timeval tv = {seconds[i], 999999};
+
+		assert_int_equal(ppoll(&fd, 1, &ts, NULL), 1);
+		get_all(e);
+		assert_int_equal(pselect(e->fd + 1, &in, NULL, NULL, &ts, NULL),
+				 1);
+		get_all(e);
+		assert_int_equal(select(e->fd + 1, &in, NULL, NULL, &tv), 1);
+		assert_true(tv.tv_sec >= seconds[i] - 1);
+		get_all(e);
+	}
+	fcntl(e->fd, F_SETFL, 0);
+	for (i = 0; i < 2; i++) {
+		const struct timeval tv = {seconds[i], 0};
+
+		assert_int_equal(setsockopt(e->fd, SOL_SOCKET, SO_RCVTIMEO, &tv,
+					    sizeof(tv)),
+				 0);
+		assert_true(sock_facts(e->s));
+		assert_int_equal(sock_recv(e->fd, e->s, &iov, 1, 0, NULL), 4);
+		e->read += 4;
+	}
+	atomic_store(&hooks, 0);
+	in_round = NULL;
+	part();
+}
+
 static unsigned pwaits, pwaits2;
 
 static int count_pwait(int epfd, struct epoll_event *events, int max,
@@ -2323,6 +2373,7 @@ int main(void)
 		cmocka_unit_test(test_no_event_twice),
 		cmocka_unit_test(test_two_arrays),
 		cmocka_unit_test(test_no_time),
+		cmocka_unit_test(test_long_times),
 		cmocka_unit_test(test_short_waits),
 		cmocka_unit_test(test_only_bytes_wake),
 		cmocka_unit_test(test_bytes_wake_a_call),
