@@ -714,6 +714,18 @@ static bool select_concerns(int n, const fd_set *r, const fd_set *w,
 	return false;
 }
 
+/* A thread that is cancelled here frees fds. */
+static int select_waits(struct pollfd *fds, nfds_t n, int64_t timeout_ns,
+			const sigset_t *mask)
+{
+	int rc;
+
+	pthread_cleanup_push(free, fds);
+	rc = wait_poll(fds, n, timeout_ns, mask, "select");
+	pthread_cleanup_pop(0);
+	return rc;
+}
+
 static int select_by_poll(int n, fd_set *r, fd_set *w, fd_set *e,
 			  int64_t timeout_ns, const sigset_t *mask)
 {
@@ -737,7 +749,7 @@ static int select_by_poll(int n, fd_set *r, fd_set *w, fd_set *e,
 		if (events)
 			fds[used++] = (struct pollfd){fd, events, 0};
 	}
-	rc = wait_poll(fds, used, timeout_ns, mask, "select");
+	rc = select_waits(fds, used, timeout_ns, mask);
 	for (i = 0; i < used && rc >= 0; i++) {
 		if (!(fds[i].revents & POLLNVAL))
 			continue;

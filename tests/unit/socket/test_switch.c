@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -1763,6 +1764,42 @@ static void test_cancelled_at_work(void **state)
 	close(epfd);
 }
 
+static void *select_cancelled(void *arg)
+{
+	struct end *e = arg;
+	fd_set in;
+
+	FD_ZERO(&in);
+	FD_SET(e->fd, &in);
+	pthread_cancel(pthread_self());
+	select(FD_SETSIZE, &in, NULL, NULL, NULL);
+	return NULL;
+}
+
+/* What select() has of the heap is free again. */
+static void test_cancelled_select(void **state)
+{
+	const size_t times = 100, each = FD_SETSIZE * sizeof(struct pollfd);
+	pthread_t thread;
+	size_t before, i;
+	void *result;
+
+	(void)state;
+	meet(0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	before = mallinfo2().uordblks;
+	for (i = 0; i < times; i++) {
+		assert_int_equal(pthread_create(&thread, NULL, select_cancelled,
+						&ends[1]),
+				 0);
+		pthread_join(thread, &result);
+		assert_ptr_equal(result, PTHREAD_CANCELED);
+	}
+	assert_true(mallinfo2().uordblks < before + times * each / 2);
+	part();
+}
+
 /* --- descriptors beside streams ------------------------------------------ */
 
 /* Another wait: for a stream, or for an eventfd, too. Nothing comes there. */
@@ -2342,6 +2379,7 @@ int main(void)
 		cmocka_unit_test(test_exec_holds_up_nobody),
 		cmocka_unit_test(test_cancelled_without_the_lock),
 		cmocka_unit_test(test_cancelled_at_work),
+		cmocka_unit_test(test_cancelled_select),
 		cmocka_unit_test(test_unread_bytes_at_the_switch),
 		cmocka_unit_test(test_pieces_before_the_switch),
 		cmocka_unit_test(test_writer_waits_for_accept),
