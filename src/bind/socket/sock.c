@@ -136,6 +136,17 @@ void sock_fork_child(struct sock *s)
 	s->set = NULL; /* the parent's, as its bell is */
 }
 
+/* The kernel forgets the peer of a connection that is reset, and the report is
+ * written after that. Before the socket is connected it knows none: then the first call
+ * that moves bytes tries once more. Returns after how many calls there is something to
+ * do. */
+static unsigned take_names(struct sock *s)
+{
+	bool wanted = (st.report && *st.report) || st.require;
+
+	return wanted && names_of(s->fd, &s->names) ? 1 : st.after;
+}
+
 static struct sock *track_locked(int fd, bool accepting)
 {
 	struct sock *s = atomic_load(&st.socks[fd]);
@@ -150,7 +161,7 @@ static struct sock *track_locked(int fd, bool accepting)
 	s->accepting = accepting;
 	s->holder = holder_get();
 	s->born_ns = s->tcp_ns = state_now_ns();
-	atomic_store(&s->next_try, st.after);
+	atomic_store(&s->next_try, take_names(s));
 	atomic_store(&s->mode, SOCK_TCP);
 	status_update(s);
 	atomic_store(&st.socks[fd], s);
@@ -448,11 +459,14 @@ void sock_try(struct sock *s)
 
 	pthread_mutex_lock(&st.lock);
 	if (atomic_load(&s->mode) == SOCK_TCP) {
-		if (s->prepared)
+		if (atomic_load(&s->next_try) == 1 && st.after > 1) {
+			take_names(s);
+			atomic_store(&s->next_try, st.after);
+		} else if (s->prepared) {
 			sock_commit(s);
-		else if (!sock_is_sole(s))
+		} else if (!sock_is_sole(s)) {
 			atomic_fetch_add(&s->next_try, st.after);
-		else if (!s->queued) {
+		} else if (!s->queued) {
 			s->shared = false;
 			helper_ask(s);
 		}
@@ -661,7 +675,7 @@ static void begin_again(struct sock *s)
 	s->tx_gone = s->rx_gone = 0;
 	s->tcp_ns = state_now_ns();
 	atomic_store(&s->calls, 0);
-	atomic_store(&s->next_try, st.after);
+	atomic_store(&s->next_try, take_names(s));
 	status_end(s);
 	if (s->set)
 		set_wake(s->set);

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -457,6 +458,84 @@ static void test_refused(void **state)
 	end_sides();
 }
 
+/* --- the report ------------------------------------------------------------ */
+
+/* A call that moves a byte to a new peer, which is returned. */
+static int used(int fd, bool track)
+{
+	struct sockaddr_in sin = {.sin_family = AF_INET};
+	socklen_t len = sizeof(sin);
+	struct sock *s;
+
+	assert_int_equal(getsockname(listener, (void *)&sin, &len), 0);
+	assert_int_equal(connect(fd, (void *)&sin, len), 0);
+	if (track)
+		sock_track(fd, false);
+	s = sock_at(fd);
+	assert_true(sock_begin(s));
+	assert_int_equal(sock_done(s, send(fd, "x", 1, 0), NULL), 1);
+	return accept(listener, NULL, NULL);
+}
+
+/* A connection that is used once, and then reset by its peer. early: known before it is
+ * connected, as one whose connect() did not wait. again: it is the second one, and this
+ * end has reset the first. The report goes to line. */
+static void report_of_reset(bool early, bool again, char *line, size_t len)
+{
+	const struct sockaddr unspec = {.sa_family = AF_UNSPEC};
+	const struct linger hard = {.l_onoff = 1};
+	struct pollfd end = {.events = POLLRDHUP};
+	int fd = memfd_create("report", MFD_CLOEXEC), peer;
+	char name[32];
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	st.report = name;
+	end.fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (early)
+		sock_track(end.fd, false);
+	peer = used(end.fd, !early);
+	if (again) {
+		assert_int_equal(sock_disconnect(end.fd, sock_at(end.fd),
+						 &unspec, sizeof(unspec)),
+				 0);
+		close(peer);
+		peer = used(end.fd, false);
+	}
+	setsockopt(peer, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+	close(peer);
+	assert_int_equal(poll(&end, 1, -1), 1);
+	sock_forget(end.fd);
+	close(end.fd);
+	st.report = NULL;
+	n = read(fd, line, len - 1);
+	assert_true(n > 0);
+	line[n] = '\0';
+	close(fd);
+}
+
+/* The kernel has forgotten the peer by then. */
+static void test_report_names_the_peer(void **state)
+{
+	struct sockaddr_in sin;
+	socklen_t len = sizeof(sin);
+	char line[2048], peer[64], *at;
+	int i, named;
+
+	(void)state;
+	assert_int_equal(getsockname(listener, (void *)&sin, &len), 0);
+	snprintf(peer, sizeof(peer), "\"peer\": \"127.0.0.1:%u\"",
+		 ntohs(sin.sin_port));
+	for (i = 0; i < 4; i++) {
+		report_of_reset(i & 1, i & 2, line, sizeof(line));
+		named = 0;
+		for (at = line; (at = strstr(at, peer)); at++)
+			named++;
+		if (named != 1 + (i >> 1))
+			fail_msg("%d: %s", i, line);
+	}
+}
+
 static int up(void **state)
 {
 	struct sockaddr_in sin = {.sin_family = AF_INET};
@@ -494,6 +573,7 @@ int main(void)
 		cmocka_unit_test(test_closed_in_between),
 		cmocka_unit_test(test_ended),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_report_names_the_peer),
 	};
 
 	return cmocka_run_group_tests(tests, up, down);
