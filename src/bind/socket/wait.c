@@ -357,14 +357,30 @@ static int sleep_there(struct wait *w, int64_t left_ns)
 
 /* --- waiting ------------------------------------------------------------- */
 
-/* One look. As mark(), or -errno below -1. */
+/* The kernel has said how many of the others are ready, or -errno: so many are, with
+ * ours. What is ready comes before a signal. As mark(), or -errno below -1. */
+static int with_ours(struct wait *w, int others)
+{
+	int ready;
+
+	if (others < 0 && others != -EINTR)
+		return others == -EPERM ? -EIO : others;
+	pthread_mutex_lock(&st.lock);
+	ready = mark(w);
+	pthread_mutex_unlock(&st.lock);
+	if (others < 0)
+		return ready > 0 ? ready : others;
+	return ready < 0 ? ready : ready + others;
+}
+
+/* One look. As with_ours(). */
 static int look(struct wait *w, bool hurry, uint64_t now)
 {
 	/* Of ours the kernel may know more, too: what came by TCP before the
 	 * switch, and an end for which the ring had no room. */
 	bool due = w->others ? poller_asks(&st.poller, w->asked_ns, now)
 			     : now - w->asked_ns >= POLLER_KERNEL_NS;
-	int ready, others = 0;
+	int ready;
 
 	pthread_mutex_lock(&st.lock);
 	ready = mark(w);
@@ -375,13 +391,8 @@ static int look(struct wait *w, bool hurry, uint64_t now)
 	if (w->others)
 		st_poll_asked = (struct poll_asked){now, w->which};
 	/* The time is over: a signal that the mask lets through comes now. */
-	others = ask_kernel(w, false, 0, hurry && !ready ? w->mask : NULL);
-	if (others < 0)
-		return others == -EPERM ? -EIO : others;
-	pthread_mutex_lock(&st.lock);
-	ready = mark(w);
-	pthread_mutex_unlock(&st.lock);
-	return ready < 0 ? ready : ready + others;
+	return with_ours(w, ask_kernel(w, false, 0,
+				       hurry && !ready ? w->mask : NULL));
 }
 
 /* No errno: some of ours went back to TCP. */
@@ -394,7 +405,7 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 	uint64_t begun = state_now_ns(), now = begun;
 	struct poller_wait pw = {0};
 	unsigned round = 0;
-	int rc, ours;
+	int rc;
 
 	if (!spare)
 		return -ENOMEM;
@@ -428,16 +439,12 @@ static int wait_mixed(struct wait *w, int64_t timeout_ns)
 		}
 		round = 0;
 		rc = sleep_there(w, left);
-		if (rc < 0)
-			break;
-		if (rc) {
-			/* Ours may have come too. */
-			pthread_mutex_lock(&st.lock);
-			ours = mark(w);
-			pthread_mutex_unlock(&st.lock);
-			rc = ours < 0 ? WENT_BACK : rc + ours;
-			break;
-		}
+		if (!rc)
+			continue;
+		rc = with_ours(w, rc);
+		if (rc == -1)
+			rc = WENT_BACK;
+		break;
 	}
 	if (rc > 0)
 		pollers_found(&pw);

@@ -2323,6 +2323,59 @@ static void test_long_times(void **state)
 	part();
 }
 
+/* A signal comes while the kernel is asked. write: and bytes to the stream. */
+static bool signal_writes;
+
+static int interrupted_ppoll(struct pollfd *fds, nfds_t n,
+			     const struct timespec *timeout,
+			     const sigset_t *mask)
+{
+	(void)fds;
+	(void)timeout;
+	(void)mask;
+	if (!n)
+		return 0;
+	if (signal_writes)
+		assert_int_equal(put(&ends[0], 4), 4);
+	errno = EINTR;
+	return -1;
+}
+
+/* What is ready comes before a signal: before the call, or while it asks or sleeps. */
+static void test_ready_before_a_signal(void **state)
+{
+	int none = eventfd(0, EFD_CLOEXEC), i;
+	struct pollfd fds[2];
+
+	(void)state;
+	real_ppoll = REAL(ppoll);
+	meet(0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	fds[0] = (struct pollfd){ends[1].fd, POLLIN, 0};
+	fds[1] = (struct pollfd){none, POLLIN, 0};
+	atomic_store(&st.real[REAL_ppoll], (void *)interrupted_ppoll);
+	assert_int_equal(put(&ends[0], 4), 4);
+	/* Not each of them asks the kernel. */
+	for (i = 0; i < 1000; i++)
+		assert_int_equal(wait_poll(fds, 2, i & 1 ? 0 : INT64_MAX, NULL,
+					   "poll"),
+				 1);
+	get_all(&ends[1]);
+	signal_writes = true;
+	for (i = 0; i < 100; i++) {
+		assert_int_equal(wait_poll(fds, 2, INT64_MAX, NULL, "poll"), 1);
+		assert_int_equal(fds[0].revents, POLLIN);
+		get_all(&ends[1]);
+	}
+	signal_writes = false;
+	assert_int_equal(wait_poll(fds, 2, INT64_MAX, NULL, "poll"), -1);
+	assert_int_equal(errno, EINTR);
+	atomic_store(&st.real[REAL_ppoll], (void *)real_ppoll);
+	part();
+	close(none);
+}
+
 static unsigned pwaits, pwaits2;
 
 static int count_pwait(int epfd, struct epoll_event *events, int max,
@@ -2412,6 +2465,7 @@ int main(void)
 		cmocka_unit_test(test_two_arrays),
 		cmocka_unit_test(test_no_time),
 		cmocka_unit_test(test_long_times),
+		cmocka_unit_test(test_ready_before_a_signal),
 		cmocka_unit_test(test_short_waits),
 		cmocka_unit_test(test_only_bytes_wake),
 		cmocka_unit_test(test_bytes_wake_a_call),
