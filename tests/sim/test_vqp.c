@@ -27,7 +27,6 @@ static const struct {
 	{"d", VQP_PLANT_D, 1},
 	{"e", VQP_PLANT_E, 1},
 	{"f", VQP_PLANT_F, 35},
-	{"f4", VQP_PLANT_F4, 78},
 	{"g", VQP_PLANT_G, 58},
 	{"g2", VQP_PLANT_G2, 16},
 	{"ranges and rights", VQP_PLANT_REGION, 1},
