@@ -562,6 +562,7 @@ EXPORT(int, dup3, int fd, int to, int flags)
 /* Its flags or options are others now. */
 static void changed(int fd)
 {
+	ENV_HOLD_CANCEL();
 	struct sock *s = sock_at(fd);
 	int err = errno;
 
@@ -626,6 +627,7 @@ EXPORT(int, fcntl64, int fd, int cmd, long arg)
 
 EXPORT(int, ioctl, int fd, unsigned long request, void *arg)
 {
+	ENV_HOLD_CANCEL();
 	struct sock *s = sock_at(fd);
 	bool on;
 	int rc;

@@ -406,6 +406,8 @@ bool sock_require(const struct sock *s, bool now)
 
 void sock_start_back(struct sock *s, const char *what)
 {
+	ENV_HOLD_CANCEL();
+
 	pthread_mutex_lock(&st.lock);
 	back_start(s, what, false);
 	pthread_mutex_unlock(&st.lock);

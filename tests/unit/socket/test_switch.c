@@ -1665,18 +1665,35 @@ static void *disconnect_cancelled(void *arg)
 	return NULL;
 }
 
-/* connect() may end the thread, and runs under the lock here. */
-static void test_cancelled_without_the_lock(void **state)
+static int (*real_post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr,
+			     struct ibv_send_wr **bad);
+
+/* A device may make any system call. */
+static int post_send_cancels(struct ibv_qp *qp, struct ibv_send_wr *wr,
+			     struct ibv_send_wr **bad)
+{
+	pthread_testcancel();
+	return real_post_send(qp, wr, bad);
+}
+
+static void *start_back_cancelled(void *arg)
+{
+	struct end *e = arg;
+
+	pthread_cancel(pthread_self());
+	sock_start_back(e->s, "the test");
+	pthread_testcancel();
+	return NULL;
+}
+
+/* The thread ends behind the call, and the lock is free. */
+static void ends_unlocked(void *(*fn)(void *), struct end *e)
 {
 	pthread_t thread;
 	void *result;
 	int rc;
 
-	(void)state;
-	meet(0);
-	assert_int_equal(pthread_create(&thread, NULL, disconnect_cancelled,
-					&ends[0]),
-			 0);
+	assert_int_equal(pthread_create(&thread, NULL, fn, e), 0);
 	pthread_join(thread, &result);
 	assert_ptr_equal(result, PTHREAD_CANCELED);
 	rc = pthread_mutex_trylock(&st.lock);
@@ -1685,6 +1702,27 @@ static void test_cancelled_without_the_lock(void **state)
 	else
 		pthread_mutex_unlock(&st.lock);
 	assert_int_equal(rc, 0);
+}
+
+/* connect() and a device's calls may end the thread, and run under the lock here. */
+static void test_cancelled_without_the_lock(void **state)
+{
+	struct ibv_context *context;
+
+	(void)state;
+	meet(0);
+	ends_unlocked(disconnect_cancelled, &ends[0]);
+	part();
+	meet(0);
+	assert_true(promote(&ends[0]) && promote(&ends[1]));
+	some_bytes(10);
+	context = ends[0].s->stream->qp->scq->context;
+	real_post_send = context->ops.post_send;
+	context->ops.post_send = post_send_cancels;
+	ends_unlocked(start_back_cancelled, &ends[0]);
+	context->ops.post_send = real_post_send;
+	assert_true(ends[0].s->stream->back.on);
+	go_back();
 	part();
 }
 
