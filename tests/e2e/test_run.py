@@ -660,7 +660,8 @@ def test_require():
                 if reason != 'the other end did not answer':
                     raise Failure(reason)
             client.expect(rf'with 127\.0\.0\.1:{plain.getsockname()[1]} was on '
-                          'TCP to its end: the other end did not answer')
+                          'TCP to its end: the other end did not answer; it has '
+                          'to be started by skein run, too$')
 
 
 # Sends more than TCP's buffers take at once and closes, ARGV[1] times.

@@ -391,14 +391,18 @@ void sock_unprepare(struct sock *s)
 
 bool sock_require(const struct sock *s, bool now)
 {
+	const char *why = sock_reason(s);
 	char with[80];
 
 	if (!st.require || atomic_load(&s->mode) != SOCK_TCP || !s->tries ||
 	    s->rests)
 		return false;
 	report_with(s, with, sizeof(with));
-	state_say("skein run: a connection%s was on TCP to its end: %s", with,
-		  sock_reason(s));
+	state_say("skein run: a connection%s was on TCP to its end: %s%s", with,
+		  why,
+		  why == sock_unanswered
+			  ? "; it has to be started by skein run, too"
+			  : "");
 	if (now)
 		REAL(_exit)(70);
 	return true;

@@ -64,6 +64,8 @@ static void page_open(void)
 	st.page->magic = STATUS_MAGIC;
 }
 
+const char sock_unanswered[] = "the other end did not answer";
+
 const char *sock_reason(const struct sock *s)
 {
 	if (sock_on_stream(s))
@@ -77,7 +79,7 @@ const char *sock_reason(const struct sock *s)
 	if (!sock_is_sole(s))
 		return "another process has it too";
 	if (s->tries)
-		return "the other end did not answer";
+		return sock_unanswered;
 	if (s->queued)
 		return "the other end has not answered";
 	return s->rests ? "it was idle" : "too few calls";

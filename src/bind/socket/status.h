@@ -65,6 +65,8 @@ void status_update(struct sock *s);
 void status_end(struct sock *s);
 /* Why it is not on a stream; "" where it is. Locked. */
 const char *sock_reason(const struct sock *s);
+/* One of these reasons: all meetings so far came to nothing. */
+extern const char sock_unanswered[];
 
 /* One writer at a time. */
 static inline void status_count(_Atomic uint64_t *bytes, uint64_t n)
