@@ -478,7 +478,7 @@ static int used(int fd, bool track)
 }
 
 /* A connection that is used once, and then reset by its peer. early: known before it is
- * connected, as one whose connect() did not wait. again: it is the second one, and this
+ * connected, as after a connect() that does not wait. again: it is the second one, and this
  * end has reset the first. The report goes to line. */
 static void report_of_reset(bool early, bool again, char *line, size_t len)
 {

@@ -1769,8 +1769,8 @@ static void *set_wait_cancelled(void *arg)
 	return NULL;
 }
 
-/* A thread whose stream has work at all times never sleeps: its next call ends it, as
- * the kernel's would, and has done nothing then. */
+/* A thread never sleeps where its stream has work at all times: its next call ends it,
+ * as the kernel's would, and has done nothing then. */
 static void test_cancelled_at_work(void **state)
 {
 	void *(*const calls[])(void *) = {recv_cancelled, send_cancelled,
