@@ -189,12 +189,21 @@ static unsigned reads_max(const struct dev *dev)
 
 /* --- a connection's engines: up and down -------------------------------- */
 
+/* One READ of answers is under way at a time, and READs of the Head or of a
+ * large payload besides. A READ beyond the limit of the queue pair would stop
+ * all that is behind it. */
+static bool can_fetch(struct skein_conn *conn)
+{
+	return dev_rd_atomic(conn_dev(conn)) >= 3;
+}
+
 /* In offer() and accept(): makes a new region and a new secret. */
 static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
 			struct rpc_conn **out)
 {
 	struct skein_env *env = conn_env(conn);
 	struct rpc_conn *rc = rpc_conn_of(conn);
+	uint64_t len = rpc_geom_len(geom);
 
 	if (!rc) {
 		rc = env_alloc_aligned(env, RPC_LINE, sizeof(*rc));
@@ -207,6 +216,11 @@ static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
 		conn_module_set(conn, CONN_MODULE_RPC, rc);
 	}
 	rc->caller = conn_is_client(conn);
+	/* The server says so only to callers that ask: other callers see the
+	 * section as it always was. */
+	rc->fetches = can_fetch(conn) && (!rc->caller || conn_fetch(conn));
+	if (rc->caller && rc->fetches)
+		len += rpc_geom_landing_len(geom);
 	mem_region_free(rc->region);
 	rc->region = NULL;
 	rc->port = (struct rpc_port){
@@ -222,11 +236,11 @@ static int conn_prepare(struct skein_conn *conn, const struct rpc_geom *geom,
 	};
 	env_random(env, &rc->port.secret_in, sizeof(rc->port.secret_in));
 	*out = rc;
-	return mem_region_new(
-		conn_dev(conn), conn_pd(conn), "skein-rpc", rpc_geom_len(geom),
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND,
-		conn_region_id(conn_ctx(conn)), &rc->region);
+	return mem_region_new(conn_dev(conn), conn_pd(conn), "skein-rpc", len,
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				      IBV_ACCESS_REMOTE_READ |
+				      IBV_ACCESS_ON_DEMAND,
+			      conn_region_id(conn_ctx(conn)), &rc->region);
 }
 
 static void wake_owner(void *arg)
@@ -482,14 +496,6 @@ static void section_use(struct rpc_conn *rc, const struct section *s)
 				    : RPC_TAIL_CHECKSUM;
 }
 
-/* One READ of answers is under way at a time, and READs of the Head or of a
- * large payload besides. A READ beyond the limit of the queue pair would stop
- * all that is behind it. */
-static bool can_fetch(const struct rpc_conn *rc)
-{
-	return dev_rd_atomic(conn_dev(rc->conn)) >= 3;
-}
-
 static int rpc_offer(struct skein_conn *conn, struct bytes_out *out)
 {
 	struct rpc_ctx *rx = conn_ctx_module(conn_ctx(conn), CONN_MODULE_RPC);
@@ -506,7 +512,6 @@ static int rpc_offer(struct skein_conn *conn, struct bytes_out *out)
 	err = conn_prepare(conn, &geom, &rc);
 	if (err)
 		return err;
-	rc->fetches = can_fetch(rc) && conn_fetch(conn);
 	section_put(rc, out);
 	return 0;
 }
@@ -526,9 +531,6 @@ static int rpc_accept(struct skein_conn *conn, struct bytes_in *in,
 	err = conn_prepare(conn, &s.geom, &rc);
 	if (err)
 		return err;
-	/* The server says so only to callers that ask: other callers see the
-	 * section as it always was. */
-	rc->fetches = can_fetch(rc);
 	section_use(rc, &s);
 	section_put(rc, out);
 	return conn_up_engines(rc);

@@ -60,10 +60,10 @@ struct rpc_port_ops {
 	int (*read)(struct rpc_port *port, struct rpc_buf *buf,
 		    const struct rpc_large *from, uint64_t off, uint32_t len,
 		    struct rpc_read *rd);
-	/* READs [off, off + len) of the other end's region into this end's.
-	 * Errors as write. */
-	int (*read_resp)(struct rpc_port *port, uint64_t off, uint32_t len,
-			 struct rpc_read *rd);
+	/* READs [off, off + len) of the other end's region to `to` of this
+	 * end's. Errors as write. */
+	int (*read_resp)(struct rpc_port *port, uint64_t to, uint64_t off,
+			 uint32_t len, struct rpc_read *rd);
 	/* NULL when memory is short. to_read: READs into the buffer make its
 	 * memory, each from where the one before ended. */
 	struct rpc_buf *(*buf_get)(struct rpc_port *port, size_t len,

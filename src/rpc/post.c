@@ -145,11 +145,11 @@ static int post_read_large(struct rpc_port *port, struct rpc_buf *buf,
 	return post_read(rc, r, &sge, from->addr + off, from->rkey, rd);
 }
 
-static int post_read_resp(struct rpc_port *port, uint64_t off, uint32_t len,
-			  struct rpc_read *rd)
+static int post_read_resp(struct rpc_port *port, uint64_t to, uint64_t off,
+			  uint32_t len, struct rpc_read *rd)
 {
 	struct rpc_conn *rc = conn_of(port);
-	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)(port->base + off),
+	struct ibv_sge sge = {.addr = (uint64_t)(uintptr_t)(port->base + to),
 			      .length = len,
 			      .lkey = rc->lkey};
 

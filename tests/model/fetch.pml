@@ -5,9 +5,10 @@
  *
  * N calls use S reservations in turn. The server builds each answer in its
  * mirror, cell by cell, in any order of calls. One READ at a time takes cells
- * of a reservation at moments of their own and lands later. A recall asks for a
- * reply to every fetched reservation from Head on; later calls ask for a reply
- * themselves. A cell holds the number of the call that it is of; 0: nothing.
+ * of a reservation at moments of their own and lands later, in memory that no
+ * reply reaches. A recall asks for a reply to every fetched reservation from
+ * Head on; later calls ask for a reply themselves. A cell holds the number of
+ * the call that it is of; 0: nothing.
  *
  * With -DORDERED the device declares ordered_read: cells are taken in ascending
  * order, and a canary that is bound to the first word proves the body. Without
@@ -23,9 +24,6 @@
  *	BROKEN_SUM	(not ORDERED) the canary alone is looked at
  *	BROKEN_BUILT	a recall passes by answers that are built
  *	BROKEN_BOTH	a call is taken from a READ, and from the reply too
- *	BROKEN_OVER	a READ goes over a reservation that is to be replied
- *	BROKEN_UNDO	a recall is sent while a READ is under way
- *	BROKEN_CLEAR	a recalled reservation keeps its old canary
  *	BROKEN_FREE	an answer that was taken frees its reservation at once,
  *			though a reply is to come
  */
@@ -40,7 +38,8 @@ typedef message {
 }
 
 message mirror[S]; /* at the server */
-message space[S];  /* at the client */
+message space[S];  /* at the client: where replies land */
+message landing;   /* ... and the READ */
 
 byte replies[S]; /* on their way from this reservation */
 
@@ -187,22 +186,20 @@ proctype read_takes()
 		s = 0
 	:: d_step {
 		read_call && !read_landed && got == 15 ->
-		s = SLOT(read_call - 1);
-		space[s].first = taking.first;
-		space[s].canary = taking.canary;
-		space[s].body = taking.body;
-		space[s].tail = taking.tail;
-		read_landed = true;
-		s = 0
+		landing.first = taking.first;
+		landing.canary = taking.canary;
+		landing.body = taking.body;
+		landing.tail = taking.tail;
+		read_landed = true
 	   }
 	:: head == N && !read_call -> break
 	od
 }
 
-/* The client takes call i from its reservation. */
-inline take(i)
+/* The client takes call i from m. */
+inline take(m, i)
 {
-	assert(space[SLOT(i)].first == i + 1 && space[SLOT(i)].body == i + 1);
+	assert(m.first == i + 1 && m.body == i + 1);
 	assert(!taken[i]);
 	taken[i] = true
 }
@@ -215,17 +212,7 @@ inline take(i)
 	(taken[i] && read_call != (i) + 1 && (!recalled[i] || back[i]))
 #endif
 
-#ifdef BROKEN_OVER
-#define FETCHED(i) ((i) < sent && !taken[i])
-#else
 #define FETCHED(i) ((i) < sent && !by_reply[i] && !recalled[i] && !taken[i])
-#endif
-
-#ifdef BROKEN_UNDO
-#define MAY_RECALL true
-#else
-#define MAY_RECALL (read_call == 0)
-#endif
 
 proctype client()
 {
@@ -253,7 +240,7 @@ proctype client()
 	:: atomic { read_landed ->
 		i = read_call - 1;
 		if
-		:: WHOLE(space[SLOT(i)], i) && !taken[i] -> take(i)
+		:: WHOLE(landing, i) && !taken[i] -> take(landing, i)
 		:: else -> skip
 		fi;
 		read_call = 0;
@@ -262,18 +249,14 @@ proctype client()
 		taking.first = 0; taking.canary = 0; taking.body = 0; taking.tail = 0;
 		i = 0
 	   }
-	:: atomic { MAY_RECALL && !reply && sent > head &&
+	:: atomic { !read_call && !reply && sent > head &&
 		    !(by_reply[head % N]) ->
 		to_server!RECALL,head,false;
 		i = head;
 		do
 		:: i < sent ->
 			if
-			:: !by_reply[i] ->
-				recalled[i] = true;
-#ifndef BROKEN_CLEAR
-				space[SLOT(i)].canary = 0
-#endif
+			:: !by_reply[i] -> recalled[i] = true
 			:: else -> skip
 			fi;
 			i++
@@ -294,9 +277,9 @@ proctype client()
 		fi;
 		back[i] = true;
 		if
-		:: !taken[i] -> take(i)
+		:: !taken[i] -> take(space[SLOT(i)], i)
 #ifdef BROKEN_BOTH
-		:: taken[i] && recalled[i] -> take(i)
+		:: taken[i] && recalled[i] -> take(space[SLOT(i)], i)
 #endif
 		:: else -> skip
 		fi;

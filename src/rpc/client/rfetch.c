@@ -14,6 +14,7 @@
 #include "rpc/client/rfetch.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/list.h"
 #include "rpc/client/calib.h"
@@ -69,19 +70,23 @@ static uint32_t adjoining(const struct rpc_client_rx *rx, uint64_t sent,
 	return lines * RPC_LINE;
 }
 
-/* How many bytes of the message at resp_head READs have brought. */
-static uint32_t here(const struct rpc_client_rx *rx)
+static uint8_t *landing(const struct rpc_client_rx *rx)
 {
-	uint64_t pos = resp_head(rx), at = (pos - rx->rf.pos) * RPC_LINE;
+	return rx->port->base + rpc_geom_landing(&rx->port->geom);
+}
+
+/* How many bytes of the message at resp_head READs have brought. *at: where
+ * they are, if there are any. */
+static uint32_t here(const struct rpc_client_rx *rx, uint8_t **at)
+{
+	uint64_t pos = resp_head(rx), off = (pos - rx->rf.pos) * RPC_LINE;
 
 	if ((pos ^ rx->rf.pos) & ~(uint64_t)rx->resp_mask)
 		return 0; /* the lap has ended */
-	return at < rx->rf.got ? rx->rf.got - (uint32_t)at : 0;
-}
-
-static const uint8_t *place(const struct rpc_client_rx *rx, uint64_t pos)
-{
-	return rx->resp_base + (pos & rx->resp_mask) * RPC_LINE;
+	if (off >= rx->rf.got)
+		return 0;
+	*at = landing(rx) + off;
+	return rx->rf.got - (uint32_t)off;
 }
 
 static void later(struct rpc_rfetch *f, uint64_t now_ns, uint64_t gap_ns)
@@ -181,8 +186,8 @@ static int look(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 	struct rpc_client_rx *rx = &c->rx;
 	struct rpc_rfetch *f = &rx->rf;
 	uint64_t pos = resp_head(rx);
-	const uint8_t *at = place(rx, pos);
-	uint32_t n = here(rx), len = 0;
+	uint8_t *at = landing(rx);
+	uint32_t n = here(rx, &at), len = 0;
 	int rc = 0;
 
 	if (f->err)
@@ -205,6 +210,7 @@ static int look(struct rpc_client *c, struct rpc_msg_in *in, uint64_t sent)
 		return rc;
 	if (len > n) { /* the message is longer than the READ */
 		rx->port->stats.fetch_rests++;
+		memmove(landing(rx), at, n); /* the rest lands behind it */
 		fetch(rx, pos, n, len);
 	} else if (f->fresh)
 		not_found(rx);
@@ -248,12 +254,14 @@ static int read_send(struct rpc_client *c)
 	struct rpc_rfetch *f = &rx->rf;
 	/* All calls posted by now: the owner holds the sending side. */
 	uint32_t max = adjoining(rx, c->tx.tail, f->got + f->piece);
-	uint64_t off = (uint64_t)(place(rx, f->pos) - rx->port->base);
+	const struct rpc_geom *g = &rx->port->geom;
+	uint64_t off = rpc_geom_resp(g) + (f->pos & rx->resp_mask) * RPC_LINE;
 	int rc;
 
 	if (f->got + f->piece > max)
 		f->piece = max - f->got;
-	rc = rx->port->ops->read_resp(rx->port, off + f->got, f->piece, &f->rd);
+	rc = rx->port->ops->read_resp(rx->port, rpc_geom_landing(g) + f->got,
+				      off + f->got, f->piece, &f->rd);
 	if (rc)
 		return rc == -EAGAIN ? 0 : rc;
 	rx->port->stats.reads++;
@@ -269,23 +277,6 @@ static bool any_fetched(const struct rpc_client *c, uint64_t sent)
 		if (fetched(&c->rx, n))
 			return true;
 	return false;
-}
-
-/* Clears the canaries: bytes that READs have brought must not pass for the
- * reply that is to come. A message may begin at each of the reservations. */
-static void forget(struct rpc_client *c)
-{
-	struct rpc_client_rx *rx = &c->rx;
-	uint64_t pos = resp_head(rx);
-	struct rpc_hdr *hdr;
-
-	for (uint64_t n = rx->used; n != c->tx.tail; n++) {
-		hdr = (void *)(uintptr_t)place(rx, pos);
-		if (fetched(rx, n))
-			__atomic_store_n(&hdr->canary, 0, __ATOMIC_RELAXED);
-		pos = rpc_pos_next(rx->resp_mask + 1, pos,
-				   RPC_CALL_LINES(rpc_calls_at(&rx->calls, n)));
-	}
 }
 
 /* The recall finds no room in the request ring, so fetching goes on. */
@@ -308,7 +299,6 @@ static int recall_send(struct rpc_client *c)
 			recall_waits(c);
 			return 0;
 		}
-		forget(c);
 		f->state = RPC_RFETCH_IDLE;
 		rc = rpc_client_send_bare(c, RPC_HDR_RECALL);
 		if (rc == 0)

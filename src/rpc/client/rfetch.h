@@ -8,6 +8,7 @@
  * answer on, over the fetched reservations that adjoin it, F bytes at first.
  * One READ is under way at a time, and meanwhile no answer is taken: so no READ
  * covers a reservation that was taken, and none is freed under a READ.
+ * READs land at rpc_geom_landing(), not in the response space.
  *
  *	field		written by		read by the other side
  *	tx.fetch_ids	the sending side	-

@@ -181,6 +181,21 @@ static inline uint64_t rpc_geom_len(const struct rpc_geom *g)
 	       (uint64_t)(g->resp_lines + g->spill) * RPC_LINE;
 }
 
+/* Caller: READs of answers land behind the rest, in as much memory as the
+ * response space has. No WRITE of the server reaches it. Without ordered_write,
+ * bytes of a reply may come after it was taken: the checksum does not miss bytes
+ * that the lap before has left alike. They must not come over an answer that
+ * was READ. */
+static inline uint64_t rpc_geom_landing(const struct rpc_geom *g)
+{
+	return rpc_geom_len(g);
+}
+
+static inline uint64_t rpc_geom_landing_len(const struct rpc_geom *g)
+{
+	return (uint64_t)(g->resp_lines + g->spill) * RPC_LINE;
+}
+
 /* The position behind n lines at pos: the start of the next lap at most.
  * lines: of the ring, a power of two; n <= lines. */
 static inline uint64_t rpc_pos_next(uint32_t lines, uint64_t pos, uint32_t n)

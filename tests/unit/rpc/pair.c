@@ -150,10 +150,17 @@ static uint64_t pair_resp_head(const struct pair *p)
 	return atomic_load(&p->client.rx.resp_head);
 }
 
-/* The rules for READs of answers: one at a time, none over what is replied, or
- * was taken; and no reservation is free under one. */
-static int pair_read_resp(struct rpc_port *port, uint64_t off, uint32_t len,
-			  struct rpc_read *rd)
+/* The memory of an end, with the place where its READs of answers land. */
+static uint64_t end_len(const struct rpc_port *port)
+{
+	return rpc_geom_landing(&port->geom) +
+	       rpc_geom_landing_len(&port->geom);
+}
+
+/* The rules for READs of answers: one at a time, none of what was taken; no
+ * reservation is free under one; and they land where no WRITE does. */
+static int pair_read_resp(struct rpc_port *port, uint64_t to, uint64_t off,
+			  uint32_t len, struct rpc_read *rd)
 {
 	uint64_t base = rpc_geom_resp(&port->geom), line;
 	struct pair_end *e = end_of(port);
@@ -163,12 +170,14 @@ static int pair_read_resp(struct rpc_port *port, uint64_t off, uint32_t len,
 	assert_true(len && len % 8 == 0 && off % 8 == 0);
 	assert_true(off >= base + line * RPC_LINE);
 	assert_true(off + len <= rpc_geom_len(&port->geom));
+	assert_true(to >= rpc_geom_len(&port->geom));
+	assert_true(to + len <= end_len(port));
 	assert_false(touched(e, PAIR_READ_RESP, base, UINT32_MAX));
-	assert_false(touched(e->peer, PAIR_WRITE, off, len));
 	op = op_new(e, PAIR_READ_RESP);
 	if (!op)
 		return -EAGAIN;
 	op->off = off;
+	op->to = to;
 	op->len = len;
 	op->rd = rd;
 	op->head = pair_resp_head(e->pair);
@@ -268,9 +277,9 @@ LOCKED(int, read,
 	struct rpc_read *rd),
        port, buf, from, off, len, rd)
 LOCKED(int, read_resp,
-       (struct rpc_port * port, uint64_t off, uint32_t len,
+       (struct rpc_port * port, uint64_t to, uint64_t off, uint32_t len,
 	struct rpc_read *rd),
-       port, off, len, rd)
+       port, to, off, len, rd)
 LOCKED(struct rpc_buf *, buf_get,
        (struct rpc_port * port, size_t len, bool to_read), port, len, to_read)
 
@@ -366,7 +375,7 @@ static void op_end(struct pair_end *e, struct pair_op *op)
 		memcpy((uint8_t *)op->dst->addr + op->off, op->src, op->len);
 	if (op->kind == PAIR_READ_RESP) {
 		assert_int_equal(op->head, pair_resp_head(e->pair));
-		memcpy(e->port.base + op->off, op->data, op->len);
+		memcpy(e->port.base + op->to, op->data, op->len);
 	}
 	if (op->kind == PAIR_READ_HEAD)
 		memcpy(e->port.base + RPC_CTL_HEAD_DST,
@@ -431,14 +440,19 @@ bool pair_quiet(const struct pair *p)
 	return !p->ends[0].op_count && !p->ends[1].op_count;
 }
 
+static bool may_move(const struct pair_end *e)
+{
+	return e->op_count && !e->held;
+}
+
 bool pair_move(struct pair *p)
 {
 	unsigned i = (unsigned)prng_below(&p->rng, 2);
 
-	if (pair_quiet(p))
-		return false;
-	if (!p->ends[i].op_count)
+	if (!may_move(&p->ends[i]))
 		i = !i;
+	if (!may_move(&p->ends[i]))
+		return false;
 	end_move(&p->ends[i]);
 	return true;
 }
@@ -508,9 +522,9 @@ static void end_init(struct pair *p, unsigned i)
 	e->peer = &p->ends[!i];
 	port->ops = &pair_ops;
 	port->geom = p->opts.geom;
-	port->base = aligned_alloc(64, (size_t)rpc_geom_len(&port->geom));
+	port->base = aligned_alloc(64, (size_t)end_len(port));
 	/* An old lap's rubbish, as it were. */
-	prng_fill(&p->rng, port->base, (size_t)rpc_geom_len(&port->geom));
+	prng_fill(&p->rng, port->base, (size_t)end_len(port));
 	port->tail_in = port->tail_out =
 		p->opts.unordered ? RPC_TAIL_CHECKSUM : RPC_TAIL_CANARY;
 	port->batch_max = p->opts.batch_max;

@@ -30,6 +30,7 @@ enum pair_op_kind {
 struct pair_op {
 	enum pair_op_kind kind;
 	uint64_t off;
+	uint64_t to; /* READ_RESP: where it lands */
 	uint32_t len, moved;
 	uint8_t *data;	/* a copy: the source is read at post time */
 	uint8_t *taken; /* unordered: which 8-byte words have moved */
@@ -62,6 +63,7 @@ struct pair_end {
 	struct pair_buf bufs[PAIR_BUFS];
 	bool woken; /* a receive with immediate completed */
 	bool asleep;
+	bool held;	/* nothing that it has posted moves */
 	bool buf_fails; /* registered memory is short */
 };
 

@@ -389,12 +389,12 @@ static void test_small_rings(void **state)
 
 /* --- recalls, one by one -------------------------------------------------- */
 
-static void lone_start(struct rpc_geom geom)
+static void lone_start_with(struct pair_opts opts)
 {
-	struct pair_opts opts = {
-		.seed = 1, .shared = true, .env = env, .geom = geom};
 	struct pair *p = &run.p;
 
+	opts.shared = true;
+	opts.env = env;
 	memset(&run, 0, sizeof(run));
 	pair_init(p, &opts);
 	assert_int_equal(rpc_handlers_add(&p->handlers, env, ID, handler, NULL),
@@ -402,6 +402,11 @@ static void lone_start(struct rpc_geom geom)
 	run.mirror = rpc_mirror_new(env, p->opts.geom.resp_lines, false);
 	p->server.mirror = run.mirror;
 	rpc_rfetch_start(&p->client, false, NULL);
+}
+
+static void lone_start(struct rpc_geom geom)
+{
+	lone_start_with((struct pair_opts){.seed = 1, .geom = geom});
 }
 
 static void lone_stop(void)
@@ -412,13 +417,13 @@ static void lone_stop(void)
 }
 
 /* False: there is no room for it. */
-static bool lone_add(unsigned len)
+static bool lone_add_max(unsigned len, unsigned max)
 {
 	struct call *call = &run.calls[run.made];
 	uint32_t data[2] = {run.made, len};
 	struct rpc_client_req r = {.payload = data,
 				   .len = sizeof(data),
-				   .resp_max = len,
+				   .resp_max = max,
 				   .timeout_ns = SKEIN_FOREVER,
 				   .done = done,
 				   .arg = call,
@@ -430,6 +435,11 @@ static bool lone_add(unsigned len)
 		return false;
 	run.made++;
 	return true;
+}
+
+static bool lone_add(unsigned len)
+{
+	return lone_add_max(len, len);
 }
 
 static void lone_flush(void)
@@ -469,6 +479,72 @@ static void lone_server(void)
 {
 	pair_settle(&run.p);
 	assert_true(rpc_server_poll(&run.p.server) >= 0);
+}
+
+/* The calling end gets the answer of a call, and takes it as early as it can. */
+static void lone_answer(void)
+{
+	struct pair *p = &run.p;
+	unsigned before = run.ended;
+
+	lone_flush();
+	lone_server();
+	while (run.ended == before) {
+		assert_true(pair_move(p));
+		assert_true(rpc_client_poll(&p->client, p->now_ns) >= 0);
+	}
+}
+
+/* Each answer has the whole response space. The lap before has left the second
+ * reply's length and size there. So it may be taken before those bytes of it
+ * are there. They come when a READ has brought the third answer. True: the
+ * schedule was like that. */
+static bool late_bytes(uint64_t seed)
+{
+	struct pair *p = &run.p;
+	struct rpc_client *c = &p->client;
+	const struct rpc_geom geom = {64, 16, 16};
+	const unsigned all = 16 * RPC_LINE - RPC_RESP_ROOM;
+	bool late;
+
+	lone_start_with((struct pair_opts){
+		.seed = seed, .geom = geom, .unordered = true});
+	c->tx.resp_inline_max = all;
+	c->rx.rf.wanted = 0;
+	send_own();
+	for (unsigned i = 0; i < 2; i++) {
+		pair_settle(p);
+		assert_true(lone_add_max(8, all));
+		lone_answer();
+	}
+	late = p->ends[1].op_count;
+	p->ends[1].held = true;
+	c->rx.rf.wanted = RPC_MODE_ALL;
+	send_own();
+	assert_true(lone_add_max(100, all));
+	lone_flush();
+	lone_server();
+	while (c->rx.rf.state != RPC_RFETCH_WAIT) {
+		p->now_ns += 100;
+		assert_true(rpc_client_poll(c, p->now_ns) >= 0);
+		send_own();
+	}
+	pair_settle(p);
+	p->ends[1].held = false;
+	lone_rounds(SKEIN_MS(1));
+	assert_int_equal(run.ended, 3);
+	assert_int_equal(p->ends[0].port.stats.fetch_empty, 0);
+	lone_stop();
+	return late;
+}
+
+static void test_late_bytes(void **state)
+{
+	unsigned late = 0;
+
+	for (unsigned seed = 0; seed < SEEDS; seed++)
+		late += late_bytes(seed);
+	assert_true(late);
 }
 
 /* Many results in a message that is longer than any result may be. */
@@ -629,6 +705,7 @@ int main(void)
 		cmocka_unit_test(test_ordered),
 		cmocka_unit_test(test_unordered),
 		cmocka_unit_test(test_small_rings),
+		cmocka_unit_test(test_late_bytes),
 		cmocka_unit_test(test_long_message),
 		cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_recall_blocked),
