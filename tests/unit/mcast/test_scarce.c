@@ -2,9 +2,9 @@
 /*
  * test_scarce.c - groups and memory. A steady flow of small messages allocates
  * nothing. The n-th allocation of one member fails, for every n, while a group
- * is opened, has messages, is closed, or resumes an object, with members that
- * have it in each kind of place. A member that cannot go on says so, every
- * group comes to its end, and the next group works.
+ * is opened, has messages, one of them a stream, is closed, or resumes an
+ * object, with members that have it in each kind of place. A member that cannot
+ * go on says so, every group comes to its end, and the next group works.
  */
 #include <errno.h>
 #include <limits.h>
@@ -245,8 +245,12 @@ static void send_some(void)
 	int rc;
 
 	for (unsigned k = 0; k < 5; k++) {
-		rc = skein_mcast_send(ms[0].group, ms[0].mem, 0, sizes[k],
-				      NULL);
+		if (k == 3)
+			rc = skein_mcast_send_stream(ms[0].group, sizes[k],
+						     NULL);
+		else
+			rc = skein_mcast_send(ms[0].group, ms[0].mem, 0,
+					      sizes[k], NULL);
 		/* Over already: close says why. */
 		if (rc && rc != -ECONNABORTED && !ms[0].err)
 			ms[0].err = rc;
