@@ -547,6 +547,27 @@ static void test_late_bytes(void **state)
 	assert_true(late);
 }
 
+/* A READ brings a message and the beginning of a second one. Only the rest of
+ * that is READ. */
+static void test_rest_of_the_second(void **state)
+{
+	struct rpc_stats *st = &run.p.ends[0].port.stats;
+
+	lone_start((struct rpc_geom){256, 256, 256});
+	assert_true(lone_add(8));
+	lone_flush();
+	lone_server();
+	assert_true(lone_add(DATA_MAX));
+	lone_flush();
+	lone_server();
+	lone_rounds(SKEIN_MS(1));
+	assert_int_equal(run.ended, 2);
+	assert_int_equal(st->fetched_messages, 2);
+	assert_int_equal(st->fetch_rests, 1);
+	assert_int_equal(st->fetch_reads, 2);
+	lone_stop();
+}
+
 /* Many results in a message that is longer than any result may be. */
 static void test_long_message(void **state)
 {
@@ -706,6 +727,7 @@ int main(void)
 		cmocka_unit_test(test_unordered),
 		cmocka_unit_test(test_small_rings),
 		cmocka_unit_test(test_late_bytes),
+		cmocka_unit_test(test_rest_of_the_second),
 		cmocka_unit_test(test_long_message),
 		cmocka_unit_test(test_slow),
 		cmocka_unit_test(test_recall_blocked),
