@@ -83,6 +83,9 @@ uint32_t lane_rkey(const struct lane *l, int kind);
 /* Opens MR_MORTAL to peers by the lane's window, or shuts it again; nothing where
  * there is no window. 0 or a negative errno. */
 int lane_show(struct world *w, int side, int lane, bool open);
+/* How often this side has got an event twice, because a thread of the device was
+ * stopped between the event and its count (dev/soft/cq/chan.c). */
+uint32_t world_spares(const struct node *n);
 /* Both ends have seen all that was sent before. 0 or a negative errno. */
 int world_sweep(struct world *w);
 /* Makes wr, a READ by side, one of a word that no program uses. */

@@ -82,6 +82,20 @@ static void take_async(struct run *r, int side)
 	}
 }
 
+/* The next event that the device does not know to be one too many. */
+static bool next_event(struct node *n, struct ibv_cq **cq)
+{
+	uint32_t spares;
+
+	do {
+		spares = world_spares(n);
+		if (n->dev->ops->get_cq_event(n->dev, n->ch, cq))
+			return false;
+		n->dev->ops->ack_cq_events(n->dev, *cq, 1);
+	} while (world_spares(n) != spares);
+	return true;
+}
+
 void take_events(struct run *r)
 {
 	struct ibv_cq *cq;
@@ -93,8 +107,7 @@ void take_events(struct run *r)
 		n = &r->w->node[side];
 		if (r->p->srq[side].on)
 			take_async(r, side);
-		while (!n->dev->ops->get_cq_event(n->dev, n->ch, &cq)) {
-			n->dev->ops->ack_cq_events(n->dev, cq, 1);
+		while (next_event(n, &cq)) {
 			e = ev_new(r, EV_EVENT, 0, side);
 			while (n->cq[e->cq] != cq && e->cq < CQS - 1)
 				e->cq++;

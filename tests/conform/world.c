@@ -6,6 +6,7 @@
 #include "run.h"
 #include "stage.h"
 
+#include "dev/soft/cq/cq.h"
 #include "dev/soft/harsh/harsh.h"
 #include "dev/soft/soft.h"
 
@@ -29,11 +30,16 @@ static bool is_plain(int lane)
 	return lane == PLAIN_LANE || lane == SRQ_PAIR + 1;
 }
 
+static bool is_soft(const struct node *n)
+{
+	return !strcmp(n->dev->ops->kind, "soft");
+}
+
 /* Where the device has memory windows, most lanes show MR_MORTAL by one: what is
  * true of a region is then true of a window, and its end is an invalidation. */
 static bool has_window(const struct node *n, int lane)
 {
-	return !strcmp(n->dev->ops->kind, "soft") && lane != NO_WINDOW;
+	return is_soft(n) && lane != NO_WINDOW;
 }
 
 int lane_reg(struct node *n, int i, int kind)
@@ -264,6 +270,16 @@ static int windows_open(struct world *w)
 	return rc;
 }
 
+uint32_t world_spares(const struct node *n)
+{
+	uint32_t sum = 0;
+	int i;
+
+	for (i = 0; i < CQS && is_soft(n); i++)
+		sum += soft_cq_of(n->cq[i])->spares_taken;
+	return sum;
+}
+
 int world_sweep(struct world *w)
 {
 	struct broom *b = &w->broom;
@@ -331,7 +347,7 @@ int world_open(struct world *w, const char *spec, const char *spec2)
 		world_close(w);
 		return -1;
 	}
-	soft = !strcmp(w->node[0].dev->ops->kind, "soft");
+	soft = is_soft(&w->node[0]);
 	sim = stage_env(0) != NULL;
 	if (!soft && !sim)
 		w->quirks = M_QUIRK_RXE;

@@ -88,6 +88,7 @@ static void test_stops(void **state)
 		soft_bell_count(cq()->shm, b.ch->fd, second);
 		event();
 		assert_false(readable(0));
+		assert_int_equal(cq()->spares_taken, 2 * i + 2);
 		/* All is as before: one event for one arming. */
 		assert_int_equal(ibv_req_notify_cq(b.cq, 0), 0);
 		message();

@@ -223,6 +223,7 @@ static struct soft_cq *take_fired(struct soft_chan *c)
 		cq = container_of(n, struct soft_cq, chan_link);
 		if (cq->spare) {
 			cq->spare--;
+			cq->spares_taken++;
 			return cq;
 		}
 	}

@@ -65,6 +65,7 @@ struct soft_cq {
 	/* chan->lock: events fired before it was armed again; counts that may
 	 * come without an event */
 	uint32_t owed, spare;
+	uint32_t spares_taken; /* of the latter, by the program */
 	/* chan.c, uncounted(): those that the control thread waits for, and
 	 * until when; soft.lock */
 	uint32_t bell_late;
