@@ -56,14 +56,14 @@ static const uint8_t wc_opcode[] = {
 
 /* Is this piece's key good for these bytes, in this way? life: of MR_MORTAL
  * when the request was posted, or M_EVER: it need not be alive now. */
-static bool key_ok(const struct m_side *s, const struct piece *g, uint32_t len,
-		   int access, uint32_t life)
+static bool key_ok(const struct piece *g, uint32_t len, int access,
+		   uint32_t life, uint32_t now)
 {
 	const struct mr_def *def = &mr_defs[g->mr];
 
 	return !g->bad && !def->foreign &&
 	       !(g->mr == MR_MORTAL && life != M_EVER &&
-		 (s->mortal_dead || life != s->mortal_life)) &&
+		 (M_LIFE_DEAD(life) || life != now)) &&
 	       (def->access & access) == access && g->at >= def->at &&
 	       g->at + len <= def->end;
 }
@@ -78,8 +78,8 @@ bool m_reach_ok(const struct m_side *s, const struct m_req *r, uint32_t len,
 
 	for (i = 0; i < w->n && len; i++) {
 		n = w->sge[i].len < len ? w->sge[i].len : len;
-		if (n &&
-		    !key_ok(s, &w->sge[i], w->sge[i].len, access, r->life[0]))
+		if (n && !key_ok(&w->sge[i], w->sge[i].len, access, r->life[0],
+				 s->own_life))
 			return false;
 		len -= n;
 	}
@@ -198,7 +198,8 @@ int m_remote_check(const struct m_pair *m, int d, const struct m_req *r)
 		return IBV_WC_REM_INV_REQ_ERR;
 	if (op_is_atomic(w->op) && w->to.at % 8)
 		return IBV_WC_REM_INV_REQ_ERR;
-	if (right && len && !key_ok(b, &w->to, len, right, r->life[1]))
+	if (right && len &&
+	    !key_ok(&w->to, len, right, r->life[1], b->shown_life))
 		return IBV_WC_REM_ACCESS_ERR;
 	return IBV_WC_SUCCESS;
 }
@@ -561,8 +562,8 @@ static void exec(struct m_pair *m, int d, enum m_act act)
 	    m_remote_check(m, d, r) != IBV_WC_SUCCESS)
 		m->s[!d].fault = true;
 	m_note(a, M_DID_EXEC, (uint64_t)r->status << 8 | act);
-	if (r->status != IBV_WC_SUCCESS && (r->life[0] != a->mortal_life ||
-					    r->life[1] != m->s[!d].mortal_life))
+	if (r->status != IBV_WC_SUCCESS &&
+	    (r->life[0] != a->own_life || r->life[1] != m->s[!d].shown_life))
 		m_half_done(m, d, r);
 	/* Behind a READ that fails when its bytes come, others are on their
 	 * way; behind all other failures nothing is carried out. */
@@ -679,7 +680,7 @@ static bool cut_off(const struct m_pair *m, int d)
 
 	return a->ack < a->exec && r->status == IBV_WC_SUCCESS &&
 	       r->w->op == IBV_WR_RDMA_READ && wr_len(r->w) &&
-	       r->w->to.mr == MR_MORTAL && r->life[1] != m->s[!d].mortal_life;
+	       r->w->to.mr == MR_MORTAL && r->life[1] != m->s[!d].shown_life;
 }
 
 /* The same, where what it brings finds no region (11.6.2: local protection). */
@@ -688,7 +689,7 @@ static bool cut_off_here(const struct m_side *a)
 	const struct m_req *r = &a->sq[a->ack];
 
 	return a->ack < a->exec && r->status == IBV_WC_SUCCESS &&
-	       r->w->op == IBV_WR_RDMA_READ && r->life[0] != a->mortal_life &&
+	       r->w->op == IBV_WR_RDMA_READ && r->life[0] != a->own_life &&
 	       !m_local_ok(a, r);
 }
 
@@ -714,13 +715,14 @@ static void go(struct m_pair *m, int d, enum m_act act)
 	struct m_side *a = &m->s[d], *b = &m->s[!d];
 	struct m_req *r = &a->sq[a->exec++];
 
-	r->status = act == M_GONE	 ? IBV_WC_SUCCESS
-		    : act == M_GONE_LONG ? IBV_WC_REM_INV_REQ_ERR
-					 : IBV_WC_REM_OP_ERR;
+	/* On UC the requester learns nothing. */
+	r->status = act == M_GONE || m_uc(m) ? IBV_WC_SUCCESS
+		    : act == M_GONE_LONG     ? IBV_WC_REM_INV_REQ_ERR
+					     : IBV_WC_REM_OP_ERR;
 	m_push(b, 1, GONE, 0, IBV_WC_SUCCESS);
 	b->srq_open = true;
 	b->fault |= act != M_GONE;
-	a->stuck = act != M_GONE;
+	a->stuck = r->status != IBV_WC_SUCCESS;
 	if (!op_is_send(r->w->op))
 		m_half_done(m, d, r);
 	m_note(a, M_DID_GO, act);
@@ -758,7 +760,7 @@ bool m_can(const struct m_pair *m, int d, enum m_act act)
 		return can_go(m, d) && !m_uc(m) && op_is_send(r->w->op) &&
 		       wr_len(r->w) > b->sure->shortest[b->srq_seen];
 	case M_GONE_BAD:
-		return can_go(m, d) && !m_uc(m) && op_is_send(r->w->op);
+		return can_go(m, d) && op_is_send(r->w->op);
 	case M_WAKE:
 		return m->quirks & RXE_GHOST && a->exec < a->n && !a->stuck &&
 		       (a->state == IBV_QPS_INIT || a->state == IBV_QPS_RTR);

@@ -109,7 +109,8 @@ struct m_req {
 	const struct wr *w;
 	uint32_t pos;
 	int status;	  /* -1: not carried out */
-	uint32_t life[2]; /* of MR_MORTAL here and there when posted */
+	uint32_t life[2]; /* of MR_MORTAL here and there when posted: own_life
+			   * here, shown_life there */
 	m_byte inl[INLINE_MAX];
 };
 
@@ -122,8 +123,9 @@ struct m_side {
 	bool fault;	  /* will break */
 	bool deaf;	  /* RXE_DEAF: it drops all that comes */
 	bool stuck;	  /* a request failed: none behind it starts */
-	bool mortal_dead;
-	uint32_t mortal_life; /* which key MR_MORTAL has */
+	/* Which key MR_MORTAL has for this side's own requests, and which for
+	 * its peer's: that of a window is gone first (EV_HIDE). */
+	uint32_t own_life, shown_life;
 	bool sig_all;
 	int held; /* requests from here on wait for the end of SQD */
 	int n, exec, ack;

@@ -135,7 +135,7 @@ static void accept_send(struct m_pair *m, int d, const struct wr *w,
 			    .w = w,
 			    .pos = s->posted[0]++,
 			    .status = -1,
-			    .life = {s->mortal_life, m->s[!d].mortal_life}};
+			    .life = {s->own_life, m->s[!d].shown_life}};
 	if (w->flags & IBV_SEND_INLINE)
 		take_inline(s, r);
 }
@@ -146,10 +146,8 @@ static void accept_recv(struct m_side *s, const struct wr *w, uint64_t id)
 		flush_one(s, 1, id, s->posted[1]++);
 		return;
 	}
-	s->rq[s->rn++] = (struct m_req){.id = id,
-					.w = w,
-					.pos = s->posted[1]++,
-					.life = {s->mortal_life}};
+	s->rq[s->rn++] = (struct m_req){
+		.id = id, .w = w, .pos = s->posted[1]++, .life = {s->own_life}};
 }
 
 static bool room(const struct m_side *s)
@@ -274,6 +272,10 @@ bool m_step(struct m_pair *m, const struct ev *e)
 		m_to_err(m, e->side);
 		return e->ret == 0;
 	}
+	if (e->kind == EV_HIDE) {
+		s->shown_life = s->own_life + 1;
+		return e->ret == 0;
+	}
 	switch (e->step->kind) {
 	case STEP_SEND:
 	case STEP_RECV:
@@ -284,8 +286,10 @@ bool m_step(struct m_pair *m, const struct ev *e)
 		return step_connect(m, e);
 	case STEP_DEREG:
 	case STEP_REG:
-		s->mortal_dead = e->step->kind == STEP_DEREG;
-		s->mortal_life++;
+		/* A program that was made smaller may ask twice. */
+		s->own_life += M_LIFE_DEAD(s->own_life) !=
+			       (e->step->kind == STEP_DEREG);
+		s->shown_life = s->own_life;
 		return e->ret == 0;
 	case STEP_SRQ_RECV:
 		m_srq_posted(s, e);

@@ -139,7 +139,7 @@ static enum fate arrive(struct m_pair *m, int d, const struct m_req *r,
 	if (!m_accepts(a, b) || b->deaf)
 		return DEAF;
 	if (m_remote_check(m, d, r) != IBV_WC_SUCCESS) {
-		if (r->life[1] != b->mortal_life)
+		if (r->life[1] != b->shown_life)
 			m_half_done(m, d, r);
 		return REFUSED;
 	}
@@ -190,7 +190,7 @@ void m_uc_exec(struct m_pair *m, int d, enum m_act act)
 		a->stuck = true;
 		m_begun(m, d, r);
 		/* its own region went when some of it was there */
-		if (r->life[0] != a->mortal_life &&
+		if (r->life[0] != a->own_life &&
 		    m_remote_check(m, d, r) == IBV_WC_SUCCESS)
 			m_half_done(m, d, r);
 	} else if (act == M_DROP) {

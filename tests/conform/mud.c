@@ -94,6 +94,86 @@ static bool breaks(const struct mud *u, const struct epoch *e, int pair,
 	return false;
 }
 
+static bool resets(const struct ev *v, int pair, int side)
+{
+	return v->kind == EV_STEP && v->pair == pair &&
+	       (v->step->kind == STEP_CONNECT ||
+		(v->step->kind == STEP_STATE && v->side == side &&
+		 v->step->arg == IBV_QPS_RESET));
+}
+
+/* The event, i or later, that resets this QP; or -1. */
+static int next_reset(const struct epoch *e, int i, int pair, int side)
+{
+	for (; i < e->n; i++)
+		if (resets(&e->ev[i], pair, side))
+			return i;
+	return -1;
+}
+
+static bool sends_to(const struct ev *v, int pair, int side)
+{
+	int k;
+
+	if (v->kind != EV_STEP || v->step->kind != STEP_SEND || v->side == side)
+		return false;
+	for (k = 0; k < v->step->n; k++)
+		if (v->step->wr[k].dest == pair)
+			return true;
+	return false;
+}
+
+/* Is any of the receives that this step posts bad? */
+static bool posts_bad(const struct ev *v, int pair, int side)
+{
+	int k, n;
+
+	if (v->kind != EV_STEP || v->step->kind != STEP_RECV ||
+	    v->pair != pair || v->side != side)
+		return false;
+	n = v->ret ? v->n : v->step->n;
+	for (k = 0; k < n; k++)
+		if (bad(&v->step->wr[k], IBV_ACCESS_LOCAL_WRITE))
+			return true;
+	return false;
+}
+
+/* May a datagram have met a bad receive before event end, though no completion
+ * says so? The RESET that is still to come has taken that one back. */
+static bool breaks_unseen(const struct mud *u, const struct epoch *e, int end,
+			  int pair, int side)
+{
+	const struct mud *was = u->was;
+	const struct mud_side *s = &was->s[pair][side];
+	bool met = false, sent = false;
+	int i;
+
+	if (next_reset(e, end, pair, side) < 0)
+		return false;
+	for (i = 0; i < s->n; i++)
+		met |= !s->rq[i].old && s->rq[i].w &&
+		       bad(s->rq[i].w, IBV_ACCESS_LOCAL_WRITE);
+	for (i = 0; i < was->n_sent; i++)
+		sent |= !was->sent[i].gone && was->sent[i].w->dest == pair &&
+			was->sent[i].side != side;
+	for (i = 0; i < end; i++) {
+		if (resets(&e->ev[i], pair, side))
+			met = false;
+		met |= posts_bad(&e->ev[i], pair, side);
+		sent |= sends_to(&e->ev[i], pair, side);
+	}
+	return met && sent;
+}
+
+/* May a receive have broken this QP, before event v or soon behind it? */
+static bool broken_by(const struct mud *u, const struct epoch *e,
+		      const struct ev *v)
+{
+	return u->s[v->pair][v->side].broken ||
+	       breaks(u, e, v->pair, v->side) ||
+	       breaks_unseen(u, e, (int)(v - e->ev), v->pair, v->side);
+}
+
 /* ---- calls ---- */
 
 static bool answer(const struct mud *u, const struct mud_side *s,
@@ -201,9 +281,8 @@ static bool state(struct mud *u, const struct epoch *e, const struct ev *v)
 		  !(u->quirks & RXE_NO_RESET_ERR && to == IBV_QPS_ERR &&
 		    s->state == IBV_QPS_RESET);
 
-	if (v->ret &&
-	    (v->ret != EINVAL || (ok && !s->broken && !rxe_failed(u, s) &&
-				  !breaks(u, e, v->pair, v->side))))
+	if (v->ret && (v->ret != EINVAL ||
+		       (ok && !rxe_failed(u, s) && !broken_by(u, e, v))))
 		return no(u, "modify of step %d is answered %d",
 			  (int)(v->step - u->p->step), v->ret);
 	if (!v->ret && !ok)
@@ -278,8 +357,8 @@ static bool recv_wc(struct mud *u, const struct epoch *e, const struct ev *v)
 	case IBV_WC_SUCCESS:
 		return arrived(u, e, v, &r);
 	case IBV_WC_WR_FLUSH_ERR:
-		return s->broken || s->state == IBV_QPS_ERR || r.old ||
-		       rxe_failed(u, s) || breaks(u, e, v->pair, v->side) ||
+		return s->state == IBV_QPS_ERR || r.old || rxe_failed(u, s) ||
+		       broken_by(u, e, v) ||
 		       no(u, "U4: a receive is flushed without a cause");
 	default:
 		return no(u, "U4: status %s", status_name(v->wc.status));
@@ -366,19 +445,10 @@ static bool sends_of(struct mud *u, const struct epoch *e, int i,
 	return true;
 }
 
-static bool resets(const struct ev *v, int side)
-{
-	return v->kind == EV_STEP &&
-	       (v->step->kind == STEP_CONNECT ||
-		(v->step->kind == STEP_STATE && v->side == side &&
-		 v->step->arg == IBV_QPS_RESET));
-}
-
 /* ERR may come to what is still queued: asked for later in this life. */
 static bool err_ahead(const struct epoch *e, int i, int pair, int side)
 {
-	for (; i < e->n && !(e->ev[i].pair == pair && resets(&e->ev[i], side));
-	     i++) {
+	for (; i < e->n && !resets(&e->ev[i], pair, side); i++) {
 		const struct ev *v = &e->ev[i];
 
 		if (v->kind == EV_STEP && v->pair == pair && v->side == side &&
@@ -389,21 +459,13 @@ static bool err_ahead(const struct epoch *e, int i, int pair, int side)
 	return false;
 }
 
-static bool reset_ahead(const struct epoch *e, int i, int pair, int side)
-{
-	for (; i < e->n; i++)
-		if (e->ev[i].pair == pair && resets(&e->ev[i], side))
-			return true;
-	return false;
-}
-
 /* was: at the start of the epoch */
 static bool sends(struct mud *u, const struct epoch *e, int pair, int side,
 		  const struct mud_side *was)
 {
 	bool broke = breaks(u, e, pair, side), err = was->state == IBV_QPS_ERR;
 	struct sends q = {.failed = was->failed, .flushed = was->failed};
-	int i;
+	int i, end;
 
 	for (i = 0; i < e->n; i++)
 		if (e->ev[i].kind == EV_WC && e->ev[i].pair == pair &&
@@ -413,11 +475,10 @@ static bool sends(struct mud *u, const struct epoch *e, int pair, int side,
 		const struct ev *v = &e->ev[i];
 		bool step = v->kind == EV_STEP;
 
-		if (v->pair != pair || v->side != side) {
-			if (v->pair != pair || !resets(v, side))
-				continue;
-		}
-		if (resets(v, side)) {
+		if ((v->pair != pair || v->side != side) &&
+		    !resets(v, pair, side))
+			continue;
+		if (resets(v, pair, side)) {
 			err = q.failed = q.flushed = false;
 			u->s[pair][side].failed = false;
 		} else if (step && v->step->kind == STEP_STATE && !v->ret &&
@@ -430,8 +491,11 @@ static bool sends(struct mud *u, const struct epoch *e, int pair, int side,
 		if (v->kind != EV_MARK_SEND &&
 		    !(step && v->step->kind == STEP_SEND))
 			continue;
-		q.maybe_err = err || broke || err_ahead(e, i, pair, side);
-		if (!sends_of(u, e, i, &q, reset_ahead(e, i, pair, side)))
+		end = next_reset(e, i, pair, side);
+		q.maybe_err =
+			err || broke || err_ahead(e, i, pair, side) ||
+			(end >= 0 && breaks_unseen(u, e, end, pair, side));
+		if (!sends_of(u, e, i, &q, end >= 0))
 			return false;
 	}
 	return q.next == q.n || no(u,
@@ -466,18 +530,6 @@ static bool disturbed(const struct epoch *e, int pair, int side)
 static bool good_recv(const struct wr *w)
 {
 	return w && wr_len(w) >= DGRAM_ROOM && !bad(w, IBV_ACCESS_LOCAL_WRITE);
-}
-
-static bool sends_to(const struct ev *v, int pair, int side)
-{
-	int k;
-
-	if (v->kind != EV_STEP || v->step->kind != STEP_SEND || v->side == side)
-		return false;
-	for (k = 0; k < v->step->n; k++)
-		if (v->step->wr[k].dest == pair)
-			return true;
-	return false;
 }
 
 /* The receives that lay there before the first datagram was posted; -1 when
@@ -669,6 +721,7 @@ bool mud_epoch(struct mud *u, const struct epoch *e, char *why, size_t len)
 	bool ok;
 
 	*was = *u;
+	u->was = was;
 	u->why = why;
 	u->why_len = len;
 	memset(u->sol, 0, sizeof(u->sol));

@@ -41,6 +41,7 @@ struct mud {
 	const struct program *p;
 	unsigned quirks;
 	granted_all granted;
+	const struct mud *was; /* at the start of the epoch */
 	struct mud_side s[PAIRS][2];
 	int n_sent;
 	struct mud_sent sent[MUD_SENT];

@@ -201,6 +201,10 @@ void ev_print(const struct ev *e, FILE *out)
 	case EV_EVENT:
 		fprintf(out, "  event side %d CQ %d\n", e->side, e->cq);
 		return;
+	case EV_HIDE:
+		fprintf(out, "[%d] window shut pair %d side %d\n", e->ret,
+			e->pair, e->side);
+		return;
 	default:
 		fprintf(out, "  marker %s %u pair %d side %d: %d\n",
 			e->kind == EV_MARK_SEND	  ? "send"

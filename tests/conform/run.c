@@ -266,20 +266,35 @@ static int do_mortal(struct run *r, const struct step *s)
 		return 0;
 	d->lkey = old->lkey;
 	d->rkey = old->rkey;
-	rc = lane_show(r->w, s->side, s->pair, false);
-	if (!rc)
-		rc = n->dev->ops->dereg_mr(n->dev, old);
+	rc = n->dev->ops->dereg_mr(n->dev, old);
 	if (!rc)
 		l->mr[MR_MORTAL] = d;
 	return rc;
+}
+
+/* Where peers reach MR_MORTAL by a window, that is shut first, by a call of its
+ * own: between the two calls requests may come. */
+static void hide(struct run *r, const struct step *s)
+{
+	const struct lane *l = &r->w->node[s->side].lane[s->pair];
+	struct ev *e;
+
+	if (!l->mw || l->mr[MR_MORTAL] == &l->dead)
+		return;
+	e = ev_new(r, EV_HIDE, s->pair, s->side);
+	e->ret = -lane_show(r->w, s->side, s->pair, false);
+	ev_show(r, e);
 }
 
 /* ---- steps ---- */
 
 static void do_step(struct run *r, const struct step *s)
 {
-	struct ev *e = ev_new(r, EV_STEP, s->pair, s->side);
+	struct ev *e;
 
+	if (s->kind == STEP_DEREG)
+		hide(r, s);
+	e = ev_new(r, EV_STEP, s->pair, s->side);
 	e->step = s;
 	switch (s->kind) {
 	case STEP_SEND:

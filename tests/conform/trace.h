@@ -18,6 +18,7 @@ enum ev_kind {
 	EV_MARK_RECV, /* a receive without pieces */
 	EV_MARK_ERR,  /* ERR once more */
 	EV_ASYNC,     /* n: enum ibv_event_type, of a QP or of SRQ_PAIR */
+	EV_HIDE,      /* of a DEREG: peers' key is gone, the region not yet */
 };
 
 struct ev {
