@@ -319,7 +319,8 @@ static bool arrived(struct mud *u, const struct epoch *e, const struct ev *v,
 	    v->wc.byte_len > wr_len(r->w) || bad(r->w, IBV_ACCESS_LOCAL_WRITE))
 		return no(u, "U3: a receive of step %d cannot be so",
 			  (int)((uint32_t)r->id / 8));
-	for (i = 0; i < u->n_sent; i++)
+	/* Of those with the same bytes the newest: older ones may be lost. */
+	for (i = u->n_sent - 1; i >= 0; i--)
 		if (matches(u, e, v, &u->sent[i])) {
 			u->sent[i].gone = true;
 			u->sol[v->side][v->cq] |=

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 static struct program p;
-static struct epoch e;
+static struct epoch e, before; /* .n 0: e is the first */
 
 static const struct piece good = {.mr = MR_ALL, .at = RCV_AT, .len = 104};
 static const struct piece foreign = {
@@ -29,6 +29,7 @@ static void begin(enum ibv_qp_type type)
 
 	memset(&p, 0, sizeof(p));
 	memset(&e, 0, sizeof(e));
+	before.n = 0;
 	p.pairs = 1;
 	p.cfg[0] = (struct pair_cfg){.type = type, .mtu = IBV_MTU_1024};
 	for (d = 0; d < 2; d++)
@@ -123,12 +124,12 @@ static bool is_allowed(void)
 	bool ok;
 	int d, i;
 
-	for (d = 0; d < 2; d++) {
+	for (d = 0; d < 2; d++)
 		for (i = 0; i <= PAIRS; i++)
 			granted[i][d] = plenty;
-		e.qpn[0][d] = 7 + (uint32_t)d;
-	}
 	check_init(&c, &p, granted, 0);
+	if (before.n)
+		assert_true(check_epoch(&c, &before));
 	ok = check_epoch(&c, &e);
 	if (!ok)
 		print_message("not allowed: %s\n", c.why);
@@ -136,23 +137,25 @@ static bool is_allowed(void)
 	return ok;
 }
 
-static void fill_memory(void)
+static void fill(void)
 {
 	uint32_t at;
 	int d;
 
-	for (d = 0; d < 2; d++)
+	for (d = 0; d < 2; d++) {
+		e.qpn[0][d] = 7 + (uint32_t)d;
 		for (at = 0; at < LANE; at++) {
 			e.mem[0][d][at] = lane_byte(p.seed, 0, d, at);
 			e.srq_mem[d][at] = lane_byte(p.seed, SRQ_PAIR, d, at);
 		}
+	}
 }
 
 static void ends(enum ibv_qp_state a, enum ibv_qp_state b)
 {
 	e.state[0][0] = a;
 	e.state[0][1] = b;
-	fill_memory();
+	fill();
 }
 
 /* UD: a datagram meets a bad receive, which breaks the QP; nobody polls that
@@ -212,7 +215,61 @@ static void test_ud_flushed_unseen(void **unused)
 	assert_false(is_allowed());
 }
 
-/* UC, on an SRQ: the same. */
+/* A datagram of 8 bytes from side 0, and its arrival. */
+static void datagram(uint8_t byte)
+{
+	struct dgram *d = &e.dgram[e.dgrams++];
+
+	sent(8);
+	d->id = id_make(0, 0, false, id_no(&p, &p.step[p.n - 1], 0));
+	d->ev = e.n - 1;
+	d->len = 8;
+	memset(d->data, byte, 8);
+}
+
+static void arrived(const struct step *recv, uint8_t byte)
+{
+	struct ev *v = completed(recv, IBV_WC_SUCCESS);
+
+	v->wc.byte_len = DGRAM_GRH + 8;
+	v->wc.src_qp = 7;
+	v->wc.grh_ok = true;
+	memset(v->wc.data, byte, 8);
+}
+
+/* UD: one datagram is lost for want of a receive; the next arrives. */
+static void two(uint8_t first, uint8_t second, uint8_t came)
+{
+	struct step *recv;
+
+	begin(IBV_QPT_UD);
+	connected();
+	datagram(first);
+	ends(IBV_QPS_RTS, IBV_QPS_RTS);
+	before = e;
+	memset(&e, 0, sizeof(e));
+	recv = received(good);
+	with(recv, -1, good);
+	datagram(second);
+	if (came)
+		arrived(recv, came);
+	ends(IBV_QPS_RTS, IBV_QPS_RTS);
+}
+
+static void test_ud_same_bytes(void **unused)
+{
+	(void)unused;
+	two(1, 2, 2);
+	assert_true(is_allowed());
+	two(1, 1, 1);
+	assert_true(is_allowed());
+	two(1, 2, 3);
+	assert_false(is_allowed());
+	two(1, 1, 0);
+	assert_false(is_allowed());
+}
+
+/* UC, on an SRQ: a bad receive, and a RESET, as above. */
 static void srq_broken_unseen(bool is_reset, uint32_t len)
 {
 	struct piece from = {.mr = MR_ALL, .at = SRC_AT, .len = 8};
@@ -284,6 +341,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ud_broken_unseen),
 		cmocka_unit_test(test_ud_flushed_unseen),
+		cmocka_unit_test(test_ud_same_bytes),
 		cmocka_unit_test(test_srq_broken_unseen),
 		cmocka_unit_test(test_between),
 	};
