@@ -38,6 +38,10 @@ static inline void on_conn(void *arg, struct skein_conn *conn,
 	p->last = state;
 }
 
+/* A test that fails leaves its threads behind, which write to its pair: to what
+ * is another test's stack by then. */
+static bool pair_is_open;
+
 static inline void pair_open(struct pair *p, const char *server_key,
 			     const char *client_key)
 {
@@ -51,6 +55,9 @@ static inline void pair_open(struct pair *p, const char *server_key,
 	struct skein_listener_attr l = {
 		.size = sizeof(l), .on_conn = on_conn, .arg = p};
 
+	if (pair_is_open)
+		fail_msg("a test before this one has failed, and goes on");
+	pair_is_open = true;
 	c.background = false;
 	c.key = client_key;
 	c.key_len = client_key ? strlen(client_key) : 0;
@@ -66,6 +73,7 @@ static inline void pair_close(struct pair *p)
 {
 	skein_ctx_close(p->client);
 	skein_ctx_close(p->server);
+	pair_is_open = false;
 }
 
 /* The client is ready first: the server hears of it a moment later. */
