@@ -37,6 +37,7 @@ static void flush_start(struct skein_conn *conn)
 	conn_sendq_close(conn);
 	conn_lane_dead(conn);
 	conn->suspected = IBV_WC_SUCCESS;
+	conn->close_code = 0;
 	conn->phase = CONN_P_FLUSH;
 	conn->deadline_ns = engine_now_ns(conn->eng->e) + CONN_FLUSH_NS;
 	eng_polls_del(conn->eng, conn);
@@ -275,10 +276,17 @@ static const char *close_words(uint32_t code)
 	return "the peer has broken it";
 }
 
+void conn_break_by_code(struct skein_conn *conn, uint32_t code)
+{
+	int err = code ? handshake_error_errno(code) : -ESHUTDOWN;
+
+	if (code == HANDSHAKE_ERR_GARBAGE)
+		err = -ECONNABORTED; /* this side sent the garbage */
+	conn_break(conn, err, "%s", close_words(code));
+}
+
 void conn_close_frame(struct skein_conn *conn, uint32_t code)
 {
-	int err;
-
 	conn->bye_got = true;
 	switch (conn->phase) {
 	case CONN_P_LINK:
@@ -291,14 +299,10 @@ void conn_close_frame(struct skein_conn *conn, uint32_t code)
 		 * request's status says more than the code, unless it says
 		 * no more than that the peer does not answer. */
 		if (code && conn->suspected &&
-		    conn->suspected != IBV_WC_RETRY_EXC_ERR) {
+		    conn->suspected != IBV_WC_RETRY_EXC_ERR)
 			conn_suspicion_over(conn);
-			return;
-		}
-		err = code ? handshake_error_errno(code) : -ESHUTDOWN;
-		if (code == HANDSHAKE_ERR_GARBAGE)
-			err = -ECONNABORTED; /* this side sent the garbage */
-		conn_break(conn, err, "%s", close_words(code));
+		else if (!conn_suspect_own(conn, code))
+			conn_break_by_code(conn, code);
 		return;
 	case CONN_P_DRAIN:
 	case CONN_P_BYE: /* both close at once: as good as an answer */
@@ -325,7 +329,10 @@ void conn_peer_lost(struct skein_conn *conn, int err, const char *why)
 		return;
 	case CONN_P_READY:
 	case CONN_P_DRAIN:
-		conn_break(conn, err ? err : -ESHUTDOWN, "%s", why);
+		if (conn->close_code) /* that was its last word */
+			conn_suspicion_over(conn);
+		else
+			conn_break(conn, err ? err : -ESHUTDOWN, "%s", why);
 		return;
 	case CONN_P_BYE:
 		conn->bye_acked = true;
@@ -410,7 +417,8 @@ static void step(struct skein_conn *conn, uint64_t now_ns)
 		break;
 	case CONN_P_READY:
 		if (conn->suspected) {
-			if (eng_is_late(conn->eng, conn->deadline_ns, now_ns))
+			if (eng_is_late(conn->eng, conn->deadline_ns, now_ns) ||
+			    (conn->close_code && optable_idle(&conn->ops)))
 				conn_suspicion_over(conn);
 			break;
 		}

@@ -326,9 +326,35 @@ static void break_by(struct skein_conn *conn, enum ibv_wc_status status,
 			   wc_status_text(status));
 }
 
+/* What a device refuses of ours breaks the peer's QP, and by itself says no more
+ * in CLOSE than these codes; our own completion says what was refused. On a busy
+ * machine CLOSE may be the first that we see. */
+bool conn_suspect_own(struct skein_conn *conn, uint32_t code)
+{
+	if (code != HANDSHAKE_ERR_OTHER && code != HANDSHAKE_ERR_GARBAGE)
+		return false;
+	conn->close_code = code;
+	suspect(conn, IBV_WC_WR_FLUSH_ERR);
+	return true;
+}
+
 void conn_suspicion_over(struct skein_conn *conn)
 {
-	break_by(conn, conn->suspected, "");
+	if (conn->close_code)
+		conn_break_by_code(conn, conn->close_code);
+	else
+		break_by(conn, conn->suspected, "");
+}
+
+/* A request has failed behind the peer's CLOSE. That its QP is gone is no
+ * reason. */
+static void failed_behind_close(struct skein_conn *conn,
+				enum ibv_wc_status status, const char *what)
+{
+	if (status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RETRY_EXC_ERR)
+		conn_suspicion_over(conn);
+	else
+		break_by(conn, status, what);
 }
 
 /* A status says how a request ended, not why. An event of the device may say
@@ -337,6 +363,8 @@ void conn_suspicion_over(struct skein_conn *conn)
 static void failed(struct skein_conn *conn, enum ibv_wc_status status,
 		   const char *what)
 {
+	if (conn->phase < CONN_P_BREAK && conn->close_code)
+		failed_behind_close(conn, status, what);
 	if (conn->phase >= CONN_P_BREAK || conn->suspected)
 		return;
 	if (status == IBV_WC_WR_FLUSH_ERR)

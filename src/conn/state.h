@@ -125,6 +125,9 @@ struct skein_conn {
 	/* In READY: how a request has failed. Not SUCCESS: waits a moment for
 	 * news of the peer's death, which would explain it. */
 	enum ibv_wc_status suspected;
+	/* In READY: the code of the peer's CLOSE, which the end of a request
+	 * that is under way may explain; or 0. */
+	uint32_t close_code;
 	int fail_err;  /* the attempt has failed; conn_service() ends it */
 	bool answered; /* ... as a module of the server's will not have it */
 	uint64_t fail_hint_ns;
@@ -173,7 +176,12 @@ struct skein_conn {
  * soon whether the peer has ended; else it breaks with -ECONNRESET, at the
  * latest after CONN_SUSPECT_NS. */
 void conn_qp_failed(struct skein_conn *conn);
-/* Nothing has explained conn->suspected: breaks the connection with it. */
+/* The peer says that it has broken the connection. False: no request of ours is
+ * the reason. True: one that is under way may be; it breaks when one has failed,
+ * or all have ended, at the latest after CONN_SUSPECT_NS. */
+bool conn_suspect_own(struct skein_conn *conn, uint32_t code);
+/* Nothing has explained conn->suspected, or conn->close_code: breaks the
+ * connection with it. */
 void conn_suspicion_over(struct skein_conn *conn);
 
 /* conn.c */
@@ -263,6 +271,8 @@ void conn_close_start(struct skein_conn *conn, uint64_t timeout_ns);
 void conn_close_all(struct skein_ctx *ctx, bool pooled, uint64_t timeout_ns);
 void conn_peer_lost(struct skein_conn *conn, int err, const char *why);
 void conn_close_frame(struct skein_conn *conn, uint32_t code);
+/* Breaks it, for the peer says this code. */
+void conn_break_by_code(struct skein_conn *conn, uint32_t code);
 void conn_close_acked(struct skein_conn *conn);
 /* When conn_service() has to run again, even if nothing happens. */
 uint64_t conn_next_deadline(const struct skein_conn *conn);

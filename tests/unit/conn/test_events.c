@@ -12,6 +12,7 @@
 #include <skein/skein.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <poll.h>
 #include <string.h>
 
@@ -134,6 +135,167 @@ static void test_access(void **state)
 	assert_int_equal(status, -EACCES);
 	skein_ctx_close(a.ctx);
 	skein_ctx_close(b.ctx);
+}
+
+/* --- CLOSE is seen before the end of the request that it is for ---------- */
+
+static bool is_held; /* what has completed at a */
+static int (*real_poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+
+static int held_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	return is_held ? 0 : real_poll_cq(cq, n, wc);
+}
+
+/* a reads the memory of b, and has not seen the end of that. */
+struct reading {
+	struct end a, b;
+	struct skein_conn *conn;
+	struct skein_mem *local;
+	struct skein_remote r;
+	int status;
+};
+
+static void ends_open(struct reading *t)
+{
+	struct skein_listener *listener = NULL;
+	struct skein_mem *shared;
+	struct ibv_context *v;
+	int rc;
+
+	memset(t, 0, sizeof(*t));
+	t->r.size = sizeof(t->r);
+	t->status = 1;
+	open_end(&t->a);
+	open_end(&t->b);
+	t->conn = join(&t->a, NULL, &t->b, &listener);
+	assert_int_equal(skein_mem_new(t->b.ctx, 64, &shared), 0);
+	assert_int_equal(skein_mem_new(t->a.ctx, 64, &t->local), 0);
+	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
+	do {
+		both(&t->a, &t->b);
+		rc = skein_mem_find(t->conn, "x", SKEIN_MS(1), &t->r);
+	} while (rc);
+	strcpy(skein_mem_addr(shared), "bytes");
+	v = t->conn->qp->context;
+	real_poll_cq = v->ops.poll_cq;
+	v->ops.poll_cq = held_poll_cq;
+	is_held = true;
+}
+
+static void read_begin(struct reading *t, uint32_t rkey_xor)
+{
+	t->r.rkey ^= rkey_xor;
+	assert_int_equal(skein_mem_read_async(t->conn, t->local, 0, &t->r, 0, 8,
+					      on_done, &t->status),
+			 0);
+}
+
+/* b has broken it, and a has heard so; the READ is still under way, and a waits
+ * for it as long as the test likes. */
+static void told(struct reading *t)
+{
+	while (!t->conn->bye_got)
+		both(&t->a, &t->b);
+	assert_int_equal(t->conn->phase, CONN_P_READY);
+	t->conn->deadline_ns += SKEIN_S(3600);
+	while (!t->b.ends)
+		both(&t->a, &t->b);
+	assert_int_equal(t->status, 1);
+}
+
+/* status 0: in harsh mode it may have been too late, too. */
+static void read_end(struct reading *t, int status, int err, const char *text)
+{
+	const char *story;
+
+	is_held = false;
+	while (skein_conn_get_state(t->conn) == SKEIN_CONN_READY ||
+	       t->status == 1)
+		skein_ctx_progress(t->a.ctx);
+	if (status || !getenv("SKEIN_SOFT_HARSH"))
+		assert_int_equal(t->status, status);
+	assert_int_equal(skein_conn_error(t->conn, &story), err);
+	assert_non_null(strstr(story, text));
+	skein_ctx_close(t->a.ctx);
+	skein_ctx_close(t->b.ctx);
+}
+
+/* The READ is refused: b's device tells b so, and b tells a, before a looks. */
+static void test_told_first(void **state)
+{
+	struct reading t;
+
+	ends_open(&t);
+	read_begin(&t, 1);
+	told(&t);
+	assert_int_equal(t.b.err, -EACCES);
+	read_end(&t, -EACCES, -EACCES, "denied access");
+}
+
+/* The READ is carried out, and b has a reason of its own. */
+static void break_behind(struct reading *t)
+{
+	while (strcmp(skein_mem_addr(t->local), "bytes"))
+		both(&t->a, &t->b);
+	conn_break(t->b.accepted, -EIO, "the test breaks it");
+}
+
+/* The READ comes too late: that is no reason. */
+static void test_told_late(void **state)
+{
+	struct reading t;
+
+	ends_open(&t);
+	conn_break(t.b.accepted, -EIO, "the test breaks it");
+	while (!t.b.ends)
+		skein_ctx_progress(t.b.ctx);
+	read_begin(&t, 0);
+	told(&t);
+	read_end(&t, -SKEIN_EDEAD, -ECONNRESET, "its own log has");
+}
+
+/* When all has ended that was under way, a waits no longer. */
+static void test_told_other(void **state)
+{
+	struct reading t;
+
+	ends_open(&t);
+	read_begin(&t, 0);
+	break_behind(&t);
+	told(&t);
+	read_end(&t, 0, -ECONNRESET, "its own log has");
+}
+
+/* Never seen, how the READ ended: a waits for a moment. */
+static void test_told_alone(void **state)
+{
+	struct reading t;
+
+	ends_open(&t);
+	read_begin(&t, 0);
+	break_behind(&t);
+	told(&t);
+	t.conn->deadline_ns = 0;
+	while (t.status == 1)
+		both(&t.a, &t.b);
+	read_end(&t, -ECONNRESET, -ECONNRESET, "its own log has");
+}
+
+/* b is gone a moment later: that is not why it has broken the connection. */
+static void test_told_and_gone(void **state)
+{
+	struct reading t;
+
+	ends_open(&t);
+	read_begin(&t, 0);
+	break_behind(&t);
+	told(&t);
+	skein_ctx_close(t.b.ctx);
+	while (skein_conn_get_state(t.conn) == SKEIN_CONN_READY)
+		skein_ctx_progress(t.a.ctx);
+	open_end(&t.b);
+	read_end(&t, -ECONNRESET, -ECONNRESET, "its own log has");
 }
 
 /* --- a device that says what it is told to ------------------------------ */
@@ -388,6 +550,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_access),
+		cmocka_unit_test(test_told_first),
+		cmocka_unit_test(test_told_late),
+		cmocka_unit_test(test_told_other),
+		cmocka_unit_test(test_told_alone),
+		cmocka_unit_test(test_told_and_gone),
 		cmocka_unit_test(test_scripted),
 		cmocka_unit_test(test_port),
 		cmocka_unit_test(test_port_down),
