@@ -45,10 +45,10 @@ static bool is_any(int fd)
 	return true;
 }
 
-/* On TCP, from now on, is what the other process has. All start on the way
- * before the first one is waited for. from: the lowest enum sock_mode that it
- * is for. */
-static int keep(bool (*has)(int fd), int from, const char *what)
+/* On TCP, from now on, is what the other process has; what is on TCP is not
+ * promoted behind this. All start on the way before the first one is waited
+ * for. */
+static int keep(bool (*has)(int fd), const char *what)
 {
 	int fd, round;
 
@@ -58,7 +58,8 @@ static int keep(bool (*has)(int fd), int from, const char *what)
 		for (fd = 0; fd < st.fd_top; fd++) {
 			struct sock *s = sock_at(fd);
 
-			if (!s || atomic_load(&s->mode) < from || !has(fd))
+			if (!s || atomic_load(&s->mode) == SOCK_FREE ||
+			    !has(fd))
 				continue;
 			if (!round)
 				sock_start_back(s, what);
@@ -79,10 +80,9 @@ static bool is_needed(int fd)
 
 static int keep_all(void)
 {
-	/* The parent of a child of vfork() goes on, and could promote more. */
-	if (st.pid != getpid())
-		return keep(is_left_to_it, SOCK_TCP, "exec");
-	if (keep(is_needed, SOCK_ON, "exec"))
+	if (st.pid != getpid()) /* a child of vfork() */
+		return keep(is_left_to_it, "exec");
+	if (keep(is_needed, "exec"))
 		return -1;
 	/* exec closes the close-on-exec sockets. They stay on their streams, for
 	 * exec may fail: their last bytes must reach the peers' rings first. */
@@ -184,16 +184,15 @@ EXPORT(int, posix_spawn_file_actions_adddup2,
 	return REAL(posix_spawn_file_actions_adddup2)(actions, fd, to);
 }
 
-#define SPAWN(name)                                                      \
-	EXPORT(int, name, pid_t *pid, const char *path,                  \
-	       const posix_spawn_file_actions_t *actions,                \
-	       const posix_spawnattr_t *attr, char *const *argv,         \
-	       char *const *envp)                                        \
-	{                                                                \
-		if (keep(actions ? is_named : is_left_to_it, SOCK_TCP,   \
-			 "posix_spawn"))                                 \
-			return errno;                                    \
-		return REAL(name)(pid, path, actions, attr, argv, envp); \
+#define SPAWN(name)                                                          \
+	EXPORT(int, name, pid_t *pid, const char *path,                      \
+	       const posix_spawn_file_actions_t *actions,                    \
+	       const posix_spawnattr_t *attr, char *const *argv,             \
+	       char *const *envp)                                            \
+	{                                                                    \
+		if (keep(actions ? is_named : is_left_to_it, "posix_spawn")) \
+			return errno;                                        \
+		return REAL(name)(pid, path, actions, attr, argv, envp);     \
 	}
 
 SPAWN(posix_spawn)
@@ -201,14 +200,14 @@ SPAWN(posix_spawnp)
 
 EXPORT(int, system, const char *command)
 {
-	if (command && keep(is_left_to_it, SOCK_TCP, "system"))
+	if (command && keep(is_left_to_it, "system"))
 		return -1;
 	return REAL(system)(command);
 }
 
 EXPORT(FILE *, popen, const char *command, const char *mode)
 {
-	if (keep(is_left_to_it, SOCK_TCP, "popen"))
+	if (keep(is_left_to_it, "popen"))
 		return NULL;
 	return REAL(popen)(command, mode);
 }
@@ -225,7 +224,7 @@ EXPORT(pid_t, _Fork, void)
 {
 	pid_t pid;
 
-	if (keep(is_any, SOCK_TCP, "_Fork"))
+	if (keep(is_any, "_Fork"))
 		return -1;
 	pid = REAL(_Fork)();
 	if (!pid)
@@ -252,7 +251,7 @@ EXPORT(int, clone, int (*fn)(void *arg), void *stack, int flags, void *arg,
 	struct exec_call start = {fn, arg};
 
 	if (!(flags & CLONE_VM) && fn) {
-		if (keep(is_any, SOCK_TCP, "clone"))
+		if (keep(is_any, "clone"))
 			return -1;
 		fn = clone_main;
 		arg = &start; /* in the child's copy of this stack */
@@ -281,7 +280,7 @@ bool exec_clones(long number, const long args[6], long *rc)
 	if (!copies_memory(number, args[0]))
 		return false;
 	*rc = -1;
-	if (keep(is_any, SOCK_TCP, "syscall() that forks"))
+	if (keep(is_any, "syscall() that forks"))
 		return true;
 	*rc = REAL(syscall)(number, args[0], args[1], args[2], args[3], args[4],
 			    args[5]);

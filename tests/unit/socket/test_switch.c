@@ -1572,6 +1572,19 @@ static void by_exec(struct end *e)
 	assert_int_equal(errno, ENOENT);
 }
 
+/* Both ends have met, and the helper's thread may promote at any moment, also
+ * behind the last look that exec has at its streams. */
+static void test_exec_ends_meetings(void **state)
+{
+	(void)state;
+	meet(0);
+	by_exec(&ends[0]);
+	assert_false(promote(&ends[0]));
+	assert_int_equal(put(&ends[0], 100), 100);
+	get_all(&ends[1]);
+	part();
+}
+
 static atomic_bool ended;
 static void (*how)(struct end *e);
 
@@ -2467,6 +2480,7 @@ int main(void)
 		cmocka_unit_test(test_close_holds_up_nobody),
 		cmocka_unit_test(test_shutdown_holds_up_nobody),
 		cmocka_unit_test(test_connect_holds_up_nobody),
+		cmocka_unit_test(test_exec_ends_meetings),
 		cmocka_unit_test(test_exec_holds_up_nobody),
 		cmocka_unit_test(test_cancelled_without_the_lock),
 		cmocka_unit_test(test_cancelled_at_work),
