@@ -260,20 +260,20 @@ static void give_back(struct vqp_engine *e, struct vqp_rc *r)
 /* Ends the queue pair that was unused for the longest time. A queue pair in use
  * stays. So does one that was used in this sample: two busy peers must not take
  * turns with one queue pair. But peers without DC must: then the queue pair that
- * was made first goes next. */
+ * was made, or asked for, first goes next. */
 static void reclaim(struct vqp_engine *e, const struct vqp_peer *p)
 {
 	struct vqp_rc *r, *last = NULL, *first = NULL;
 
 	for (r = e->rc; r < e->rc + e->conf.rcs; r++) {
-		if (r->state == VQP_RC_ENDING ||
-		    (r->state == VQP_RC_USED && r->back))
+		if (r->state == VQP_RC_ENDING || r->back)
 			return; /* that number is free soon */
-		if (r->state != VQP_RC_USED)
+		if (r->state == VQP_RC_ASKED && PLANTED(e, RC_MUTE))
 			continue;
 		if (!first || r->made_ns < first->made_ns)
 			first = r;
-		if (last && r->used_ns >= last->used_ns)
+		if (r->state == VQP_RC_ASKED ||
+		    (last && r->used_ns >= last->used_ns))
 			continue;
 		if (PLANTED(e, RC_IN_USE) ||
 		    (e->now_ns - r->used_ns >= VQP_RC_SAMPLE_NS &&
@@ -334,6 +334,7 @@ static bool begin(struct vqp_engine *e, struct vqp_peer *p)
 	r->state = VQP_RC_ASKED;
 	r->gen++;
 	r->tries = 0;
+	r->back = false;
 	r->made_ns = e->now_ns;
 	r->peer = p;
 	p->refs++;
@@ -366,10 +367,30 @@ static void begin_next(struct vqp_engine *e)
 	}
 }
 
+/* Others wait for the number, and the peer is silent: it may be dead. It waits
+ * again, behind them, and its VQP_RC_WAIT_NS go on. Nothing was posted, so the
+ * number is free at once; the READY of a peer that lives is answered by END. */
+static void asked_enough(struct vqp_engine *e, struct vqp_rc *r)
+{
+	struct vqp_peer *p = r->peer;
+
+	if (!p->dc)
+		list_add_tail(&e->want_rc, &p->wants_rc);
+	if (PLANTED(e, RC_ANEW))
+		p->wanted_ns = e->now_ns;
+	end(e, r);
+	if (!PLANTED(e, RC_MUTE_END))
+		drop(e, r, true);
+}
+
 static void asked_again(struct vqp_engine *e, struct vqp_rc *r)
 {
 	struct vqp_peer *p = r->peer;
 
+	if (r->back && r->tries >= VQP_RC_TURN_TRIES) {
+		asked_enough(e, r);
+		return;
+	}
 	if (r->tries < VQP_RC_TRIES) {
 		tell_own(e, r, RC_ASK);
 		return;

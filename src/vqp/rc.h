@@ -59,6 +59,7 @@ int rc_msg_decode(const uint8_t *buf, size_t len, struct rc_msg *m);
 #define VQP_RC_IDLE_NS 1000000000ull /* unused so long: given up */
 #define VQP_RC_TELL_NS 20000000ull
 #define VQP_RC_TRIES 50u
+#define VQP_RC_TURN_TRIES 5u /* while others wait: a turn of a sample */
 #define VQP_RC_PAUSE_NS 1000000000ull /* after a refusal */
 #define VQP_RC_WAIT_NS 5000000000ull  /* for a peer without DC */
 /* The asking end takes no answer later than this after its first question. The

@@ -561,6 +561,85 @@ static void test_turns(void **state)
 	assert_false(turns(true, VQP_PLANT_RC_BACK));
 }
 
+/* v, if any, posts all the time. False: a request has failed. */
+static bool run_for(uint64_t ns, unsigned from, struct vqp *v)
+{
+	uint64_t end = now_ns + ns;
+	struct ibv_wc wc;
+	bool good = true;
+
+	for (; now_ns < end; now_ns += 1000000) {
+		for (unsigned i = from; i < NODES; i++)
+			node_run(i, 20);
+		if (v)
+			turn_post(v);
+		while (v && vqp_poll(v, 1, &wc) == 1)
+			good = good && !wc.status;
+	}
+	return good;
+}
+
+/* --- peers that do not answer -------------------------------------------- */
+
+static struct vqp *vqp_to(unsigned node)
+{
+	struct vqp_engine *e = &half[0]->e;
+	struct vqp *v;
+
+	assert_int_equal(vqp_new(e, &v), 0);
+	vqp_join(v, vqp_peer_get(e, &nodes[node].id));
+	turn_post(v);
+	return v;
+}
+
+/* Node 0 has two queue pairs, and waits for four dead nodes before it waits for
+ * one that lives: that one goes on within a second, and the dead ones count as
+ * dead in time. A dead one for which it waits alone does so sooner. */
+static bool mute(enum vqp_plant plant)
+{
+	static const unsigned dead[] = {1, 2, 4, 5};
+	struct vqp *v[4], *living;
+	struct ibv_wc wc;
+	uint64_t last;
+	bool good = true;
+
+	bed_open(2, plant);
+	for (unsigned i = 0; i < NODES; i++)
+		without_dc(i);
+	for (unsigned i = 0; i < 4; i++) {
+		nodes[dead[i]].id.dctn = 0;
+		nodes[dead[i]].dead = true;
+		v[i] = vqp_to(dead[i]);
+	}
+	living = vqp_to(3);
+	last = now_ns;
+	for (unsigned k = 0; k < 8000 && good; k++) {
+		good = run_for(1000000, 0, NULL);
+		turn_post(living);
+		while (vqp_poll(living, 1, &wc) == 1) {
+			good = good && !wc.status;
+			last = now_ns;
+		}
+		good = good && now_ns - last < 1000000000;
+	}
+	for (unsigned i = 0; i < 4; i++)
+		good = good && v[i]->state == VQP_ERROR;
+	good = good && half[0]->f.rcs_made <= 2 * 8000 / 100; /* turns */
+	v[0] = vqp_to(1);
+	run_for((VQP_RC_TRIES + 5) * VQP_RC_TELL_NS, 0, NULL);
+	good = good && v[0]->state == VQP_ERROR;
+	bed_close();
+	return good;
+}
+
+static void test_mute(void **state)
+{
+	assert_true(mute(VQP_PLANT_NONE));
+	assert_false(mute(VQP_PLANT_RC_MUTE));
+	assert_false(mute(VQP_PLANT_RC_MUTE_END));
+	assert_false(mute(VQP_PLANT_RC_ANEW));
+}
+
 /* --- the asking end dies, or stops ---------------------------------------- */
 
 static struct vqp *to_node_3(enum vqp_plant plant)
@@ -578,24 +657,6 @@ static struct vqp *to_node_3(enum vqp_plant plant)
 	vqp_join(v, vqp_peer_get(e, &nodes[3].id));
 	turn_post(v);
 	return v;
-}
-
-/* v, if any, posts all the time. False: a request has failed. */
-static bool run_for(uint64_t ns, unsigned from, struct vqp *v)
-{
-	uint64_t end = now_ns + ns;
-	struct ibv_wc wc;
-	bool good = true;
-
-	for (; now_ns < end; now_ns += 1000000) {
-		for (unsigned i = from; i < NODES; i++)
-			node_run(i, 20);
-		if (v)
-			turn_post(v);
-		while (v && vqp_poll(v, 1, &wc) == 1)
-			good = good && !wc.status;
-	}
-	return good;
 }
 
 static bool node_3_has_one(void)
@@ -662,9 +723,8 @@ static void test_probes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_plants),
-		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_random), cmocka_unit_test(test_plants),
+		cmocka_unit_test(test_turns),  cmocka_unit_test(test_mute),
 		cmocka_unit_test(test_probes),
 	};
 
