@@ -36,13 +36,13 @@ static const struct {
 	{"one in use", VQP_PLANT_RC_IN_USE, 12},
 	{"close", VQP_PLANT_CLOSE, 8},
 	{"credit is asked for", VQP_PLANT_ASK, 62},
-	{"there is none any more", VQP_PLANT_ASK_DEAF, 91},
+	{"there is none any more", VQP_PLANT_ASK_DEAF, 179},
 	{"the end is told", VQP_PLANT_END, 1},
 	{"no probe", VQP_PLANT_RC_PROBE, 113},
 	{"a probe without an end", VQP_PLANT_RC_PROBED, 113},
-	{"a node's sum", VQP_PLANT_NO_SUM, 145},
+	{"a node's sum", VQP_PLANT_NO_SUM, 205},
 	{"a region's sum", VQP_PLANT_REGION_NO_SUM, 1},
-	{"the lease's margin", VQP_PLANT_LEASE_MARGIN, 170},
+	{"the lease's margin", VQP_PLANT_LEASE_MARGIN, 249},
 };
 
 /* In a child: it may end in an assertion. 0: no seed finds it. */
