@@ -464,7 +464,9 @@ void sock_try(struct sock *s)
 	int err = errno;
 
 	pthread_mutex_lock(&st.lock);
-	if (atomic_load(&s->mode) == SOCK_TCP) {
+	/* Another thread's call may have come here first. */
+	if (atomic_load(&s->mode) == SOCK_TCP &&
+	    atomic_load(&s->calls) >= atomic_load(&s->next_try)) {
 		if (atomic_load(&s->next_try) == 1 && st.after > 1) {
 			take_names(s);
 			atomic_store(&s->next_try, st.after);
