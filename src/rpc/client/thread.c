@@ -370,17 +370,19 @@ void rpc_thread_gathers(struct rpc_thread *s, size_t len)
 		count_request(s, len);
 }
 
-/* As lane_now(), for gathered calls. Another thread, the owner, does not move
+/* As lane_now(), for n gathered calls. Another thread, the owner, does not move
  * the thread to another lane. */
-static int lane_gathered(struct rpc_thread *s, bool own, struct rpc_conn **rc)
+static int lane_gathered(struct rpc_thread *s, bool own, unsigned n,
+			 struct rpc_conn **rc)
 {
 	int err;
 
 	if (own) {
-		/* The gathered calls do not keep the thread from moving. */
-		s->begun -= s->gather->n;
+		/* These calls do not keep the thread from moving. Those that
+		 * were gathered before them and have left do. */
+		s->begun -= n;
 		err = lane_now(s, rc);
-		s->begun += s->gather->n;
+		s->begun += n;
 		return err;
 	}
 	if (conn_thread_held(s->rec))
@@ -394,7 +396,7 @@ int rpc_thread_send_counted(struct rpc_thread *s, bool own,
 			    unsigned *sent)
 {
 	struct rpc_conn *rc;
-	int err = lane_gathered(s, own, &rc);
+	int err = lane_gathered(s, own, n, &rc);
 
 	*sent = 0;
 	if (err)

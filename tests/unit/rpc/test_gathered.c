@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "served.h"
-#include "rpc/client/lane_client.h"
+#include "rpc/client/gather.h"
 
 enum {
 	ECHO = 1,
@@ -49,7 +49,7 @@ static int setup(struct skein_ctx *served)
 	return rc ? rc : skein_rpc_handle(served, IN_ORDER, in_order, NULL);
 }
 
-static void begin(void)
+static void begin_with(const struct skein_conn_attr *attr)
 {
 	struct skein_ctx_attr a = {.size = sizeof(a),
 				   .device = test_device(),
@@ -58,7 +58,12 @@ static void begin(void)
 
 	pid = served_start(SKEIN_WAIT_ADAPTIVE, setup, addr);
 	assert_int_equal(skein_ctx_open(&a, &ctx), 0);
-	assert_int_equal(skein_conn_open(ctx, addr, NULL, &conn), 0);
+	assert_int_equal(skein_conn_open(ctx, addr, attr, &conn), 0);
+}
+
+static void begin(void)
+{
+	begin_with(NULL);
 }
 
 static void end(void)
@@ -224,6 +229,47 @@ static void test_ends(void **state)
 	end();
 }
 
+/* The scheduler wants the thread on the other lane when a part of the gathered
+ * calls has left, one a message. The rest does not go by that lane: it may
+ * overtake. */
+static void test_moves_between(void **state)
+{
+	struct skein_conn_attr attr = {
+		.size = sizeof(attr), .qps = 2, .combine = 1};
+	struct tally t = {0};
+	struct conn_thread *rec;
+	struct rpc_thread *s;
+	unsigned sent;
+	uint16_t lane;
+
+	begin_with(&attr);
+	assert_int_equal(call_number(&t), 0);
+	while (!t.done)
+		skein_ctx_progress(ctx);
+	assert_int_equal(conn_thread(conn, &rec), 0);
+	s = rpc_thread_of(rec);
+	s->gathers++; /* as in a done() */
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(call_number(&t), 0);
+	s->gathers--;
+	assert_int_equal(s->gather->n, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(rpc_thread_send_counted(s, true,
+							 s->gather->req + i,
+							 3 - i, &sent),
+				 0);
+		assert_int_equal(sent, 1);
+		lane = i ? lane : atomic_load(&rec->lane);
+		assert_int_equal(atomic_load(&rec->lane), lane);
+		atomic_store(&rec->lane_wanted, !lane);
+	}
+	s->gather->n = s->gather->len = 0;
+	while (t.done < t.made)
+		skein_ctx_progress(ctx);
+	assert_int_equal(t.ok, 4);
+	end();
+}
+
 /* A child of fork() has what the parent gathered, and sends none of it. */
 static void test_forked(void **state)
 {
@@ -258,6 +304,7 @@ int main(void)
 		cmocka_unit_test(test_inside),
 		cmocka_unit_test(test_two_threads),
 		cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_moves_between),
 		cmocka_unit_test(test_forked),
 	};
 
