@@ -112,11 +112,12 @@ def rpc():
                                   '-t', '64', '-l', '8', '--json', *QUICK))
         assert found['kind'] == 'throughput'
         assert found['messages'] < found['operations_run'] / 4
-        # from outside done() they gather, too
+        # from outside done() they gather, too: what is submitted between two
+        # polls. A slow device may bring each answer to a poll of its own.
         found = measured(run_self(case, 'rpc', '--self', '-n', fewer(8000),
                                   '-t', '32', '--outside', '--json', *QUICK))
         assert found['outside'] and not found['flush']
-        assert found['messages'] < found['operations_run']
+        assert found['messages'] + (not MODE.harsh) <= found['operations_run']
         # each by itself: what would have left together does not
         found = measured(run_self(case, 'rpc', '--self', '-n', fewer(8000),
                                   '-t', '32', '--flush', '--json', *QUICK))
