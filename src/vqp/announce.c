@@ -223,6 +223,7 @@ static void into_next(const struct vqp_recv *r, int *i, uint32_t *off,
 	const struct ibv_sge *g;
 	uint32_t n;
 
+	s->len = len;
 	for (; len; len -= n) {
 		g = &r->sge[*i];
 		n = g->length - *off < len ? g->length - *off : len;
@@ -337,4 +338,18 @@ void vqp_fetch_over(struct vqp_engine *e, struct vqp_slot *s)
 	from->taken++;
 	from->ack = VQP_ACK_DUE;
 	vqp_credit_look(from);
+}
+
+void vqp_fetch_drop(struct vqp *v, const struct vqp_message *m)
+{
+	struct list_node *n, *next;
+	struct vqp_slot *s;
+
+	list_for_each_safe(n, next, &v->queue) {
+		s = container_of(n, struct vqp_slot, link);
+		if (s->fetch != m)
+			continue;
+		list_del(n);
+		vqp_slot_put(v->e, s);
+	}
 }

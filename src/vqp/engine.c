@@ -408,6 +408,8 @@ static void slot_done(struct vqp_engine *e, struct vqp_qp *d,
 		d->target->rnr_ns = d->target->rnr_until_ns = 0;
 	if (v) {
 		v->n_posted--;
+		if (!vqp_piece_done(s))
+			return;
 		if (s->kind == SLOT_LOOKUP)
 			lookup_part(s, true);
 		else if (s->kind == SLOT_REGION)
@@ -465,6 +467,8 @@ static void take_back(struct vqp_engine *e, struct vqp_qp *d, bool done)
 		s->posted = false;
 		if (s->v)
 			s->v->n_posted--;
+		if (s->v && s->v->cut == s)
+			s->v->cut = NULL;
 		/* No vqp waits for it; or requests that are now before it wait
 		 * for its answer, and ask again. */
 		if (!s->v || s->kind == SLOT_REGION || s->kind == SLOT_PORT) {
@@ -718,12 +722,13 @@ static void covers_all(struct ibv_send_wr *wr, struct vqp_slot *s,
  * signalled. On RC the age of a SEND is judged once it is the oldest: so it has
  * a completion of its own, and what is before it too. */
 static unsigned chain_make(struct vqp *v, struct vqp_qp *d,
-			   struct ibv_send_wr *wr, struct vqp_slot **in)
+			   struct ibv_send_wr *wr, struct vqp_slot **in,
+			   struct ibv_sge *sge)
 {
 	struct vqp_engine *e = v->e;
 	uint32_t room = e->conf.sq_max - d->sq_used, unsignaled = 0;
 	struct list_node *at;
-	uint32_t rkey = 0;
+	uint32_t rkey = 0, len, all = 0;
 	unsigned n = 0;
 
 	if (room > e->conf.cq_max - e->cq_used && !PLANTED(e, E))
@@ -737,8 +742,10 @@ static unsigned chain_make(struct vqp *v, struct vqp_qp *d,
 		bool judged =
 			is_rc(e, d) && is_send(s) && !PLANTED(e, RC_SIGNAL);
 
-		if (!may_post(v, s, &rkey))
+		len = vqp_piece_len(s);
+		if (vqp_piece_waits(s, len, all) || !may_post(v, s, &rkey))
 			break;
+		all += len;
 		if (judged && unsignaled)
 			covers_all(&wr[n - 1], in[n - 1], &unsignaled);
 		wr_fill(v, s, rkey, &wr[n]);
@@ -749,6 +756,10 @@ static unsigned chain_make(struct vqp *v, struct vqp_qp *d,
 		if (n)
 			wr[n - 1].next = &wr[n];
 		in[n++] = s;
+		if (len && len < s->len) {
+			vqp_piece_fill(s, len, &wr[n - 1], sge);
+			break;
+		}
 		if (s->announced && !PLANTED(e, HOLD_ORDER))
 			break;
 	}
@@ -797,6 +808,7 @@ static int post_some(struct vqp *v)
 {
 	struct ibv_send_wr wr[VQP_CHAIN];
 	struct vqp_slot *in[VQP_CHAIN];
+	struct ibv_sge sge[VQP_SGES + 1];
 	struct vqp_engine *e = v->e;
 	struct vqp_qp *d = &e->qp[v->qp];
 	unsigned n, i;
@@ -804,7 +816,7 @@ static int post_some(struct vqp *v)
 
 	if (!qp_free_for(d, v))
 		return -1;
-	n = chain_make(v, d, wr, in);
+	n = chain_make(v, d, wr, in, sge);
 	if (n && e->conf.port->post(e->conf.arg, v->qp, wr, n, v->peer)) {
 		more = post_refused(v, d, in[0], n);
 		n = 0;
@@ -818,6 +830,7 @@ static int post_some(struct vqp *v)
 		list_add_tail(&d->posted, &in[i]->link);
 		in[i]->posted = true;
 		in[i]->qp = (uint16_t)v->qp;
+		vqp_piece_posted(in[i]);
 	}
 	if (!d->n_posted)
 		d->moved_ns = e->now_ns;
@@ -865,7 +878,8 @@ static unsigned pump_one(struct vqp *v)
 			vqp_fail(v, IBV_WC_REM_OP_ERR);
 		return 0;
 	}
-	while (!list_empty(&v->queue)) {
+	while (!list_empty(&v->queue) &&
+	       (!v->cut || PLANTED(v->e, WHOLE_ORDER))) {
 		s = slot_of(v->queue.next);
 		if (s->status) {
 			if (!v->n_posted)
@@ -885,7 +899,8 @@ static unsigned pump_one(struct vqp *v)
 		}
 		all += n > 0 ? (unsigned)n : 0;
 	}
-	busy_del(v);
+	if (list_empty(&v->queue))
+		busy_del(v);
 	return all;
 }
 
@@ -942,6 +957,8 @@ static void waiting_drop(struct vqp *v)
 	}
 	if (vqp_announce_waits(v))
 		vqp_slot_put(v->e, v->lent);
+	if (!PLANTED(v->e, WHOLE_FREED))
+		v->cut = NULL; /* what is posted of it ends it */
 }
 
 /* v is of no use to its front any more, but owes its other end the word that an
@@ -1112,6 +1129,7 @@ int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns)
 	int moved;
 
 	e->now_ns = now_ns;
+	e->rounds++;
 	moved = vqp_reap(e);
 	for (d = e->qp; d < e->qp + e->conf.dcis + e->conf.rcs; d++) {
 		if (d->down)
@@ -1150,6 +1168,8 @@ int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
 	e->conf = *conf;
 	if (!conf->lookup_wait_ns)
 		e->conf.lookup_wait_ns = VQP_LOOKUP_WAIT_NS;
+	if (!conf->piece)
+		e->conf.piece = VQP_PIECE;
 	list_init(&e->free_slots);
 	list_init(&e->busy);
 	list_init(&e->ready);

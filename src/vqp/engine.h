@@ -34,15 +34,16 @@
 
 #define VQP_DCIS_MAX 32u
 #define VQP_PEER_DCIS 2u
-#define VQP_QUEUE 128u	/* requests of a vqp, posted or not */
-#define VQP_COMPS 256u	/* completions of a vqp that were not polled */
-#define VQP_RECVS 128u	/* receives of a vqp */
-#define VQP_SGES 4u	/* of a request */
-#define VQP_INLINE 128u /* bytes */
-#define VQP_CELL 256u	/* of a slot: header, inline data, or records */
-#define VQP_CHAIN 16u	/* requests of one post at most */
-#define VQP_TURN 64u	/* requests to one peer while another waits */
-#define VQP_WINDOW 16u	/* messages of a pair that the receiver has not taken */
+#define VQP_QUEUE 128u	       /* requests of a vqp, posted or not */
+#define VQP_COMPS 256u	       /* completions of a vqp that were not polled */
+#define VQP_RECVS 128u	       /* receives of a vqp */
+#define VQP_SGES 4u	       /* of a request */
+#define VQP_INLINE 128u	       /* bytes */
+#define VQP_CELL 256u	       /* of a slot: header, inline data, or records */
+#define VQP_CHAIN 16u	       /* requests of one post at most */
+#define VQP_TURN 64u	       /* requests to one peer while another waits */
+#define VQP_PIECE (256u << 10) /* bytes of a READ or WRITE in one post */
+#define VQP_WINDOW 16u /* messages of a pair that the receiver has not taken */
 #define VQP_MAX 65535u
 /* Vqps made by messages. Those of one node are at most as many as are left. */
 #define VQP_CHILDREN 16384u
@@ -126,6 +127,7 @@ enum vqp_plant {
 	VQP_PLANT_HOLD_ORDER,  /* requests behind it are posted */
 	VQP_PLANT_WORD,	       /* that the sender still holds it is no matter */
 	VQP_PLANT_REFUSE,      /* what is not READ is not refused */
+	VQP_PLANT_ORPHAN,      /* what nobody takes any more is READ */
 	VQP_PLANT_PROBE,       /* nobody asks whether the receiver lives */
 	VQP_PLANT_ACK,	       /* a vqp that is freed drops what it owes */
 	VQP_PLANT_POSTED,      /* the same of what it has posted */
@@ -155,6 +157,10 @@ enum vqp_plant {
 	VQP_PLANT_FREE,	       /* and its messages that were not popped */
 	VQP_PLANT_NO_SUM,      /* a node's record is taken torn */
 	VQP_PLANT_REGION_NO_SUM, /* a region's record is taken torn */
+	VQP_PLANT_WHOLE,	 /* a long request is posted whole */
+	VQP_PLANT_WHOLE_FREED,	 /* of a vqp that is freed, all of it is */
+	VQP_PLANT_WHOLE_ORDER,	 /* requests come between its pieces */
+	VQP_PLANT_WHOLE_LIST,	 /* a list of requests is */
 	VQP_PLANT_LEASE_MARGIN,	 /* retries may last longer than a lease */
 };
 
@@ -255,6 +261,7 @@ struct vqp_conf {
 	/* The engine asks the other meta server too when the first has not
 	 * answered for so long; 0: VQP_LOOKUP_WAIT_NS. */
 	uint64_t lookup_wait_ns;
+	uint32_t piece; /* 0: VQP_PIECE */
 };
 
 enum vqp_state {
@@ -291,7 +298,8 @@ struct vqp_slot {
 	bool *held;	/* cleared when the slot is over; or NULL */
 	uint32_t seq;
 	uint32_t len;
-	bool signaled; /* the user's */
+	uint32_t done, piece; /* of len: carried out; posted last (piece.c) */
+	bool signaled;	      /* the user's */
 	bool posted;
 	uint16_t covers; /* send queue slots that its completion frees */
 	struct vqp_meta_lookup *asked; /* of a look-up */
@@ -392,6 +400,10 @@ struct vqp {
 	/* Slots of all vqps of one user: its client, or its peer. A user may
 	 * have as many as are free: so there is always room for another. */
 	uint32_t *share;
+	struct vqp_slot *cut; /* a piece of it is posted, and more is left */
+	/* bytes of READs and WRITEs posted in that round of the engine */
+	uint64_t round;
+	uint32_t round_len;
 	uint32_t alone; /* so many are posted one by one: a chain was refused */
 	/* completions: [comp_head, comp_ready) can be polled */
 	uint32_t comp_head, comp_ready, comp_tail;
@@ -512,6 +524,7 @@ struct vqp_engine {
 	struct vqp_meta meta[VQP_METAS];
 	uint64_t last_token;
 	uint64_t now_ns;
+	uint64_t rounds;
 	uint64_t events; /* completions taken, and vqps failed */
 	unsigned said;	 /* bits: troubles logged once */
 	enum vqp_plant plant;
@@ -644,6 +657,21 @@ int vqp_lookups_run(struct vqp_engine *e);
 /* Ends the look-up of v. */
 void vqp_lookup_drop(struct vqp *v);
 
+/* piece.c */
+/* How many bytes of s the next post takes; 0: s is no READ or WRITE. */
+uint32_t vqp_piece_len(const struct vqp_slot *s);
+/* Do these len bytes of s wait for the next round? before: bytes of its vqp that
+ * are about to be posted. */
+bool vqp_piece_waits(const struct vqp_slot *s, uint32_t len, uint32_t before);
+/* Makes *wr, a copy of s->wr, the request of s's next len bytes. sge: of
+ * VQP_SGES + 1, until *wr is posted. */
+void vqp_piece_fill(const struct vqp_slot *s, uint32_t len,
+		    struct ibv_send_wr *wr, struct ibv_sge *sge);
+void vqp_piece_posted(struct vqp_slot *s);
+/* What was posted is carried out. False: s is queued again, with what is
+ * left. */
+bool vqp_piece_done(struct vqp_slot *s);
+
 /*
  * announce.c: long messages. The sender's end.
  */
@@ -680,6 +708,9 @@ bool vqp_fetch_may(const struct vqp *v, const struct vqp_message *m);
 enum vqp_fetch_verdict vqp_fetch_go(struct vqp *v, struct vqp_message *m);
 /* The READ of s has ended, carried out or not. */
 void vqp_fetch_over(struct vqp_engine *e, struct vqp_slot *s);
+/* Nobody takes m, an orphan of v's: its READs that wait in v are not posted, for
+ * the memory of the receive may be gone. The last one frees m. */
+void vqp_fetch_drop(struct vqp *v, const struct vqp_message *m);
 /* Tells the sender that its announced message is not READ. */
 void vqp_refuse(struct vqp_engine *e, const struct msg_head *h);
 /* v fails, and its other end lives: it hears that it waits for nothing. */

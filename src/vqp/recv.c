@@ -317,6 +317,7 @@ void vqp_message_free(struct vqp_engine *e, struct vqp_message *m)
 static void message_drop(struct vqp_engine *e, struct vqp_message *m)
 {
 	struct vqp_fetch *f = m->fetch;
+	struct vqp *from;
 
 	if (f && !f->over)
 		vqp_refuse(e, &m->head);
@@ -328,9 +329,12 @@ static void message_drop(struct vqp_engine *e, struct vqp_message *m)
 		return;
 	}
 	skein_assert(m->from);
+	from = m->from;
 	f->orphan = true; /* READs are under way */
-	m->from->fetch = NULL;
+	from->fetch = NULL;
 	m->from = NULL;
+	if (!PLANTED(e, ORPHAN))
+		vqp_fetch_drop(from, m);
 }
 
 static void ahead_drop(struct vqp *v)
