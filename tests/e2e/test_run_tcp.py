@@ -727,7 +727,7 @@ def answer_by_tcp():
 
 def test_answer_by_tcp():
     """A thread that polls looks for it there. (One that does not finds it when
-    another program wants the core, and it sleeps; unit/socket/switch sees that.) Where
+    another program wants the core, and it sleeps; unit/socket/sleep sees that.) Where
     the server's thread comes into the kernel too late, or an end meets nobody in time,
     they try once more."""
     if not any(answer_by_tcp() for _ in range(10)):

@@ -290,7 +290,7 @@ os.execv('/bin/true', ['true'])
 
 
 def closed_by_exec():
-    """That exec waits for the peer is shown by unit/socket/switch: here the bytes
+    """That exec waits for the peer is shown by unit/socket/hold_up: here the bytes
     may all be in time without."""
     same(CLOSED, CLOSED_SERVER, ['300000', ''])
 
