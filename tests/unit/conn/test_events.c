@@ -96,45 +96,80 @@ static struct skein_conn *join(struct end *a, struct skein_engine *engine,
 	return conn;
 }
 
+/* Both ends, and a connection from a to b. */
+static struct skein_conn *open_both(struct end *a, struct end *b,
+				    struct skein_listener **listener)
+{
+	*listener = NULL;
+	open_end(a);
+	open_end(b);
+	return join(a, NULL, b, listener);
+}
+
+static void close_both(struct end *a, struct end *b)
+{
+	skein_ctx_close(a->ctx);
+	skein_ctx_close(b->ctx);
+}
+
+/* --- a READ --------------------------------------------------------------- */
+
 static void on_done(void *arg, int status)
 {
 	*(int *)arg = status;
+}
+
+/* a reads the memory of b. */
+struct reading {
+	struct end a, b;
+	struct skein_conn *conn;
+	struct skein_mem *shared, *local;
+	struct skein_remote r;
+	int status;
+};
+
+static void reading_open(struct reading *t)
+{
+	struct skein_listener *listener;
+	int rc;
+
+	memset(t, 0, sizeof(*t));
+	t->r.size = sizeof(t->r);
+	t->status = 1;
+	t->conn = open_both(&t->a, &t->b, &listener);
+	assert_int_equal(skein_mem_new(t->b.ctx, 64, &t->shared), 0);
+	assert_int_equal(skein_mem_new(t->a.ctx, 64, &t->local), 0);
+	assert_int_equal(skein_mem_share(t->shared, "x", SKEIN_MEM_READ), 0);
+	do {
+		both(&t->a, &t->b);
+		rc = skein_mem_find(t->conn, "x", SKEIN_MS(1), &t->r);
+	} while (rc);
+}
+
+static void read_begin(struct reading *t, uint32_t rkey_xor)
+{
+	t->r.rkey ^= rkey_xor;
+	assert_int_equal(skein_mem_read_async(t->conn, t->local, 0, &t->r, 0, 8,
+					      on_done, &t->status),
+			 0);
 }
 
 /* The end whose memory was asked for breaks by its device's event: the other
  * does not even run. */
 static void test_access(void **state)
 {
-	struct skein_listener *listener = NULL;
-	struct skein_mem *shared, *local;
-	struct skein_conn *conn;
-	struct skein_remote r = {.size = sizeof(r)};
-	int status = 1, rc;
-	struct end a, b;
+	struct reading t;
 
-	open_end(&a);
-	open_end(&b);
-	conn = join(&a, NULL, &b, &listener);
-	assert_int_equal(skein_mem_new(b.ctx, 64, &shared), 0);
-	assert_int_equal(skein_mem_new(a.ctx, 64, &local), 0);
-	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
-	do {
-		both(&a, &b);
-		rc = skein_mem_find(conn, "x", SKEIN_MS(1), &r);
-	} while (rc);
-	r.rkey ^= 1;
-	assert_int_equal(skein_mem_read_async(conn, local, 0, &r, 0, 8, on_done,
-					      &status),
-			 0);
-	while (!b.ends)
-		skein_ctx_progress(b.ctx);
-	assert_int_equal(b.err, -EACCES);
-	assert_non_null(strstr(b.story, "memory that it may not touch"));
-	while (status == 1)
-		skein_ctx_progress(a.ctx);
-	assert_int_equal(status, -EACCES);
-	skein_ctx_close(a.ctx);
-	skein_ctx_close(b.ctx);
+	reading_open(&t);
+	read_begin(&t, 1);
+	while (!t.b.ends)
+		skein_ctx_progress(t.b.ctx);
+	assert_int_equal(t.b.err, -EACCES);
+	assert_non_null(strstr(t.b.story, "memory that it may not touch"));
+	while (t.status == 1)
+		skein_ctx_progress(t.a.ctx);
+	assert_int_equal(t.status, -EACCES);
+	close_both(&t.a, &t.b);
 }
 
 /* --- CLOSE is seen before the end of the request that it is for ---------- */
@@ -147,48 +182,17 @@ static int held_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return is_held ? 0 : real_poll_cq(cq, n, wc);
 }
 
-/* a reads the memory of b, and has not seen the end of that. */
-struct reading {
-	struct end a, b;
-	struct skein_conn *conn;
-	struct skein_mem *local;
-	struct skein_remote r;
-	int status;
-};
-
-static void ends_open(struct reading *t)
+/* a sees the end of nothing before read_end(). */
+static void reading_open_held(struct reading *t)
 {
-	struct skein_listener *listener = NULL;
-	struct skein_mem *shared;
 	struct ibv_context *v;
-	int rc;
 
-	memset(t, 0, sizeof(*t));
-	t->r.size = sizeof(t->r);
-	t->status = 1;
-	open_end(&t->a);
-	open_end(&t->b);
-	t->conn = join(&t->a, NULL, &t->b, &listener);
-	assert_int_equal(skein_mem_new(t->b.ctx, 64, &shared), 0);
-	assert_int_equal(skein_mem_new(t->a.ctx, 64, &t->local), 0);
-	assert_int_equal(skein_mem_share(shared, "x", SKEIN_MEM_READ), 0);
-	do {
-		both(&t->a, &t->b);
-		rc = skein_mem_find(t->conn, "x", SKEIN_MS(1), &t->r);
-	} while (rc);
-	strcpy(skein_mem_addr(shared), "bytes");
+	reading_open(t);
+	strcpy(skein_mem_addr(t->shared), "bytes");
 	v = t->conn->qp->context;
 	real_poll_cq = v->ops.poll_cq;
 	v->ops.poll_cq = held_poll_cq;
 	is_held = true;
-}
-
-static void read_begin(struct reading *t, uint32_t rkey_xor)
-{
-	t->r.rkey ^= rkey_xor;
-	assert_int_equal(skein_mem_read_async(t->conn, t->local, 0, &t->r, 0, 8,
-					      on_done, &t->status),
-			 0);
 }
 
 /* b has broken it, and a has heard so; the READ is still under way, and a waits
@@ -217,8 +221,7 @@ static void read_end(struct reading *t, int status, int err, const char *text)
 		assert_int_equal(t->status, status);
 	assert_int_equal(skein_conn_error(t->conn, &story), err);
 	assert_non_null(strstr(story, text));
-	skein_ctx_close(t->a.ctx);
-	skein_ctx_close(t->b.ctx);
+	close_both(&t->a, &t->b);
 }
 
 /* The READ is refused: b's device tells b so, and b tells a, before a looks. */
@@ -226,19 +229,11 @@ static void test_told_first(void **state)
 {
 	struct reading t;
 
-	ends_open(&t);
+	reading_open_held(&t);
 	read_begin(&t, 1);
 	told(&t);
 	assert_int_equal(t.b.err, -EACCES);
 	read_end(&t, -EACCES, -EACCES, "denied access");
-}
-
-/* The READ is carried out, and b has a reason of its own. */
-static void break_behind(struct reading *t)
-{
-	while (strcmp(skein_mem_addr(t->local), "bytes"))
-		both(&t->a, &t->b);
-	conn_break(t->b.accepted, -EIO, "the test breaks it");
 }
 
 /* The READ comes too late: that is no reason. */
@@ -246,7 +241,7 @@ static void test_told_late(void **state)
 {
 	struct reading t;
 
-	ends_open(&t);
+	reading_open_held(&t);
 	conn_break(t.b.accepted, -EIO, "the test breaks it");
 	while (!t.b.ends)
 		skein_ctx_progress(t.b.ctx);
@@ -255,15 +250,23 @@ static void test_told_late(void **state)
 	read_end(&t, -SKEIN_EDEAD, -ECONNRESET, "its own log has");
 }
 
+/* The READ is carried out, and b has a reason of its own. */
+static void told_behind(struct reading *t)
+{
+	reading_open_held(t);
+	read_begin(t, 0);
+	while (strcmp(skein_mem_addr(t->local), "bytes"))
+		both(&t->a, &t->b);
+	conn_break(t->b.accepted, -EIO, "the test breaks it");
+	told(t);
+}
+
 /* When all has ended that was under way, a waits no longer. */
 static void test_told_other(void **state)
 {
 	struct reading t;
 
-	ends_open(&t);
-	read_begin(&t, 0);
-	break_behind(&t);
-	told(&t);
+	told_behind(&t);
 	read_end(&t, 0, -ECONNRESET, "its own log has");
 }
 
@@ -272,10 +275,7 @@ static void test_told_alone(void **state)
 {
 	struct reading t;
 
-	ends_open(&t);
-	read_begin(&t, 0);
-	break_behind(&t);
-	told(&t);
+	told_behind(&t);
 	t.conn->deadline_ns = 0;
 	while (t.status == 1)
 		both(&t.a, &t.b);
@@ -287,10 +287,7 @@ static void test_told_and_gone(void **state)
 {
 	struct reading t;
 
-	ends_open(&t);
-	read_begin(&t, 0);
-	break_behind(&t);
-	told(&t);
+	told_behind(&t);
 	skein_ctx_close(t.b.ctx);
 	while (skein_conn_get_state(t.conn) == SKEIN_CONN_READY)
 		skein_ctx_progress(t.a.ctx);
@@ -304,6 +301,8 @@ static struct {
 	struct ibv_async_event ev;
 	bool full;
 	int acked;
+	const struct dev_ops *was;
+	struct dev_ops ops;
 } script;
 
 static int scripted_get(struct dev *dev, struct ibv_async_event *ev)
@@ -332,13 +331,24 @@ static int scripted_refresh(struct dev *dev, unsigned *changes)
 	return 0;
 }
 
-static void say(struct end *a, struct end *b, enum ibv_event_type type,
-		struct ibv_qp *qp)
+/* a's device, in place of what it says by itself. */
+static void script_start(struct end *a)
+{
+	script.was = a->ctx->dev->ops;
+	script.ops = *script.was;
+	script.ops.get_async_event = scripted_get;
+	script.ops.ack_async_event = scripted_ack;
+	a->ctx->dev->ops = &script.ops;
+}
+
+static void script_stop(struct end *a)
+{
+	a->ctx->dev->ops = script.was;
+}
+
+static void said(struct end *a, struct end *b, enum ibv_event_type type)
 {
 	script.ev.event_type = type;
-	script.ev.element.qp = qp;
-	if (!qp)
-		script.ev.element.port_num = 1;
 	script.acked = 0;
 	script.full = true;
 	while (!script.acked)
@@ -346,34 +356,40 @@ static void say(struct end *a, struct end *b, enum ibv_event_type type,
 	assert_int_equal(script.acked, 1);
 }
 
+static void say_port(struct end *a, struct end *b, enum ibv_event_type type,
+		     int port_num)
+{
+	script.ev.element.port_num = port_num;
+	said(a, b, type);
+}
+
+static void say_qp(struct end *a, struct end *b, enum ibv_event_type type,
+		   struct ibv_qp *qp)
+{
+	script.ev.element.qp = qp;
+	said(a, b, type);
+}
+
 static void test_scripted(void **state)
 {
-	struct skein_listener *listener = NULL;
+	struct skein_listener *listener;
 	struct skein_conn *conn[3];
 	struct skein_engine *other;
-	const struct dev_ops *was;
 	struct skein_conn *c = NULL;
-	struct dev_ops ops;
 	struct end a, b;
 	const char *text;
 
-	open_end(&a);
-	open_end(&b);
+	conn[0] = open_both(&a, &b, &listener);
 	assert_int_equal(skein_engine_new(a.ctx, SKEIN_WAIT_POLL, &other), 0);
-	conn[0] = join(&a, NULL, &b, &listener);
 	conn[1] = join(&a, other, &b, &listener);
 	conn[2] = join(&a, other, &b, &listener);
-	was = a.ctx->dev->ops;
-	ops = *was;
-	ops.get_async_event = scripted_get;
-	ops.ack_async_event = scripted_ack;
-	a.ctx->dev->ops = &ops;
+	script_start(&a);
 
-	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
+	say_port(&a, &b, IBV_EVENT_PORT_ERR, 1);
 	assert_non_null(strstr(a.log, "port 1 is down"));
-	say(&a, &b, IBV_EVENT_COMM_EST, conn[0]->qp);
+	say_qp(&a, &b, IBV_EVENT_COMM_EST, conn[0]->qp);
 	/* read by the default engine, for a connection of another one */
-	say(&a, &b, IBV_EVENT_QP_FATAL, conn[1]->qp);
+	say_qp(&a, &b, IBV_EVENT_QP_FATAL, conn[1]->qp);
 	while (skein_conn_get_state(conn[1]) == SKEIN_CONN_READY)
 		skein_engine_progress(other);
 	assert_int_equal(skein_conn_error(conn[1], &text), -EIO);
@@ -381,7 +397,7 @@ static void test_scripted(void **state)
 	assert_int_equal(skein_conn_get_state(conn[0]), SKEIN_CONN_READY);
 	assert_int_equal(skein_conn_get_state(conn[2]), SKEIN_CONN_READY);
 
-	say(&a, &b, IBV_EVENT_DEVICE_FATAL, NULL);
+	say_port(&a, &b, IBV_EVENT_DEVICE_FATAL, 1);
 	while (skein_conn_get_state(conn[0]) == SKEIN_CONN_READY ||
 	       skein_conn_get_state(conn[2]) == SKEIN_CONN_READY) {
 		skein_engine_progress(other);
@@ -396,50 +412,36 @@ static void test_scripted(void **state)
 	assert_int_equal(skein_conn_open(a.ctx, skein_listener_addr(listener),
 					 NULL, &c),
 			 -ENODEV);
-	a.ctx->dev->ops = was;
-	skein_ctx_close(a.ctx);
-	skein_ctx_close(b.ctx);
+	script_stop(&a);
+	close_both(&a, &b);
 }
 
 /* Events of the port: the device looks again, and connections end when what
  * they were made with is gone; a reconnecting one comes back. */
 static void test_port(void **state)
 {
-	struct skein_listener *listener = NULL;
+	struct skein_listener *listener;
 	struct skein_conn *conn;
-	const struct dev_ops *was;
-	struct dev_ops ops;
 	struct end a, b;
 	const char *text;
 
-	open_end(&a);
-	open_end(&b);
-	conn = join(&a, NULL, &b, &listener);
+	conn = open_both(&a, &b, &listener);
 	conn->dial->reconnect = true;
-	was = a.ctx->dev->ops;
-	ops = *was;
-	ops.get_async_event = scripted_get;
-	ops.ack_async_event = scripted_ack;
-	ops.refresh = scripted_refresh;
-	a.ctx->dev->ops = &ops;
+	script_start(&a);
+	script.ops.refresh = scripted_refresh;
 
 	port.changes = DEV_CHANGE_PORT;
-	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
-	say(&a, &b, IBV_EVENT_PORT_ACTIVE, NULL);
+	say_port(&a, &b, IBV_EVENT_PORT_ERR, 1);
+	say_port(&a, &b, IBV_EVENT_PORT_ACTIVE, 1);
 	port.changes = 0;
-	say(&a, &b, IBV_EVENT_GID_CHANGE, NULL);
+	say_port(&a, &b, IBV_EVENT_GID_CHANGE, 1);
 	assert_int_equal(port.looks, 3);
-	script.ev.element.port_num = 2; /* not ours */
-	script.ev.event_type = IBV_EVENT_LID_CHANGE;
-	script.acked = 0;
-	script.full = true;
-	while (!script.acked)
-		both(&a, &b);
+	say_port(&a, &b, IBV_EVENT_LID_CHANGE, 2); /* not ours */
 	assert_int_equal(port.looks, 3);
 	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 
 	port.changes = DEV_CHANGE_ADDR;
-	say(&a, &b, IBV_EVENT_LID_CHANGE, NULL);
+	say_port(&a, &b, IBV_EVENT_LID_CHANGE, 1);
 	assert_int_equal(port.looks, 4);
 	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
 		both(&a, &b);
@@ -449,45 +451,36 @@ static void test_port(void **state)
 		both(&a, &b);
 	assert_int_equal(skein_ctx_error(a.ctx, &text), 0);
 	assert_string_equal(text, "");
-	a.ctx->dev->ops = was;
-	skein_ctx_close(a.ctx);
-	skein_ctx_close(b.ctx);
+	script_stop(&a);
+	close_both(&a, &b);
 }
 
 /* A port that is down: the context says so at once, connections end with that
  * cause when it stays so, and all is well when it is back. */
 static void test_port_down(void **state)
 {
-	struct skein_listener *listener = NULL;
+	struct skein_listener *listener;
 	struct skein_conn *conn, *again;
-	const struct dev_ops *was;
-	struct dev_ops ops;
 	struct end a, b;
 	const char *text;
 
-	open_end(&a);
-	open_end(&b);
-	conn = join(&a, NULL, &b, &listener);
-	was = a.ctx->dev->ops;
-	ops = *was;
-	ops.get_async_event = scripted_get;
-	ops.ack_async_event = scripted_ack;
-	a.ctx->dev->ops = &ops;
+	conn = open_both(&a, &b, &listener);
+	script_start(&a);
 
-	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
+	say_port(&a, &b, IBV_EVENT_PORT_ERR, 1);
 	assert_int_equal(skein_ctx_error(a.ctx, &text), -ENETDOWN);
 	assert_non_null(strstr(text, "port 1 is down"));
 	for (int i = 0; i < 100; i++)
 		both(&a, &b);
 	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 	/* It comes back in time: nothing was. */
-	say(&a, &b, IBV_EVENT_PORT_ACTIVE, NULL);
+	say_port(&a, &b, IBV_EVENT_PORT_ACTIVE, 1);
 	assert_int_equal(skein_ctx_error(a.ctx, &text), 0);
 	assert_string_equal(text, "");
 	assert_int_equal(skein_conn_get_state(conn), SKEIN_CONN_READY);
 
 	/* As if it had been so for long. */
-	say(&a, &b, IBV_EVENT_PORT_ERR, NULL);
+	say_port(&a, &b, IBV_EVENT_PORT_ERR, 1);
 	atomic_store(&a.ctx->port_down_ns,
 		     env_now_ns(a.ctx->env) - CTX_PORT_DOWN_NS);
 	while (skein_conn_get_state(conn) == SKEIN_CONN_READY)
@@ -504,11 +497,10 @@ static void test_port_down(void **state)
 	while (skein_conn_get_state(again) == SKEIN_CONN_CONNECTING)
 		both(&a, &b);
 	assert_int_equal(skein_conn_error(again, NULL), -ENETDOWN);
-	say(&a, &b, IBV_EVENT_PORT_ACTIVE, NULL);
+	say_port(&a, &b, IBV_EVENT_PORT_ACTIVE, 1);
 	join(&a, NULL, &b, &listener);
-	a.ctx->dev->ops = was;
-	skein_ctx_close(a.ctx);
-	skein_ctx_close(b.ctx);
+	script_stop(&a);
+	close_both(&a, &b);
 }
 
 /* QP_FATAL by the device's own doing: a completion queue that overflows. */
@@ -518,15 +510,13 @@ static void test_overflow(void **state)
 				 .send_flags = IBV_SEND_SIGNALED},
 			   *bad;
 	struct pollfd pfd = {.events = POLLIN};
-	struct skein_listener *listener = NULL;
+	struct skein_listener *listener;
 	struct skein_conn *conn;
 	struct end a, b;
 	const char *text;
 	struct dev *dev;
 
-	open_end(&a);
-	open_end(&b);
-	conn = join(&a, NULL, &b, &listener);
+	conn = open_both(&a, &b, &listener);
 	dev = a.ctx->dev;
 	assert_int_equal(dev->ops->resize_cq(dev, conn->cq->cq, 16), 0);
 	for (int i = 0; i < 100; i++)
@@ -542,8 +532,7 @@ static void test_overflow(void **state)
 	/* The other end hears of it, and its other connections go on. */
 	while (!b.ends)
 		both(&a, &b);
-	skein_ctx_close(a.ctx);
-	skein_ctx_close(b.ctx);
+	close_both(&a, &b);
 }
 
 int main(void)
