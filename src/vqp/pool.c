@@ -856,21 +856,13 @@ static int progress(struct skein_pool *base)
 static int fd_of(struct skein_pool *base)
 {
 	struct pool *p = pool_of(base);
-	int err = enter(p);
+	int rc = enter(p);
 
-	if (err)
-		return err;
-	if (!p->fd.w) {
-		err = pool_fd_open(&p->fd, p->env, true);
-		if (!err)
-			err = pool_fd_watch(&p->fd, p->channel->fd);
-		if (err)
-			pool_fd_close(&p->fd);
-	}
-	if (!err)
-		err = env_waiter_fd(p->env, p->fd.w);
+	if (rc)
+		return rc;
+	rc = pool_fd_get(&p->fd, p->env, p->channel->fd, true);
 	leave(p);
-	return err;
+	return rc;
 }
 
 /* pool_fd.h */

@@ -8,12 +8,13 @@
 
 #include <sys/epoll.h>
 
-int pool_fd_open(struct pool_fd *f, struct skein_env *env, bool timer)
+int pool_fd_get(struct pool_fd *f, struct skein_env *env, int source,
+		bool timer)
 {
 	int err;
 
 	if (f->w)
-		return 0;
+		return env_waiter_fd(env, f->w);
 	f->env = env;
 	f->timer = -1;
 	f->armed = f->rung = false;
@@ -24,8 +25,11 @@ int pool_fd_open(struct pool_fd *f, struct skein_env *env, bool timer)
 		err = local_timer_new(&f->timer);
 	if (!err && timer)
 		err = pool_fd_watch(f, f->timer);
-	if (err)
-		pool_fd_close(f);
+	if (!err)
+		err = pool_fd_watch(f, source);
+	if (!err)
+		return env_waiter_fd(env, f->w);
+	pool_fd_close(f);
 	return err;
 }
 

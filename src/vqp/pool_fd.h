@@ -36,8 +36,10 @@ struct pool_fd {
 	bool rung;	      /* since it was emptied last */
 };
 
-/* 0 too if it is open already; -EMFILE, -ENOMEM. */
-int pool_fd_open(struct pool_fd *f, struct skein_env *env, bool timer);
+/* The descriptor; the first call opens it. source: a descriptor that makes it
+ * readable, too. timer: for pool_fd_due(). -EMFILE, -ENOMEM. */
+int pool_fd_get(struct pool_fd *f, struct skein_env *env, int source,
+		bool timer);
 void pool_fd_close(struct pool_fd *f);
 int pool_fd_watch(struct pool_fd *f, int fd);
 void pool_fd_unwatch(struct pool_fd *f, int fd);

@@ -1043,21 +1043,13 @@ static int progress(struct skein_pool *base)
 static int fd_of(struct skein_pool *base)
 {
 	struct node_pool *p = pool_of_base(base);
-	int err = enter(p);
+	int rc = enter(p);
 
-	if (err)
-		return err;
-	if (!p->fd.w) {
-		err = pool_fd_open(&p->fd, base->env, false);
-		if (!err)
-			err = pool_fd_watch(&p->fd, p->at.fd);
-		if (err)
-			pool_fd_close(&p->fd);
-	}
-	if (!err)
-		err = env_waiter_fd(base->env, p->fd.w);
+	if (rc)
+		return rc;
+	rc = pool_fd_get(&p->fd, base->env, p->at.fd, false);
 	leave(p);
-	return err;
+	return rc;
 }
 
 /* pool_fd.h. The word has another writer, a thread in attached_sleep(), which
