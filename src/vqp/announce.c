@@ -298,7 +298,7 @@ enum vqp_fetch_verdict vqp_fetch_go(struct vqp *v, struct vqp_message *m)
 		return VQP_FETCH_RUNS;
 	if (!vqp_fetch_may(v, m))
 		return VQP_FETCH_NOT_NOW;
-	f->into = v->recv[v->recv_head++ % VQP_RECVS];
+	f->into = *vqp_recv_at(v, v->recv_head++);
 	f->begun = true;
 	f->status = into_check(e, &f->into, m->head.len);
 	if (f->status) {

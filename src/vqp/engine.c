@@ -66,6 +66,27 @@ static int id_get(struct vqp_engine *e, uint32_t *id)
 	return 0;
 }
 
+bool vqp_ring_grow(struct vqp_engine *e, struct vqp_ring *r, size_t each,
+		   uint32_t head, uint32_t n)
+{
+	uint32_t cap = r->cap ? r->cap : VQP_RING_MIN, i;
+	uint8_t *at;
+
+	while (cap < n)
+		cap *= 2;
+	if (cap == r->cap)
+		return true;
+	at = alloc(e, cap * each);
+	if (!at)
+		return false;
+	for (i = head; i != head + r->cap; i++)
+		memcpy(at + i % cap * each,
+		       (uint8_t *)r->at + i % r->cap * each, each);
+	release(e, r->at);
+	*r = (struct vqp_ring){at, cap};
+	return true;
+}
+
 int vqp_new(struct vqp_engine *e, struct vqp **out)
 {
 	struct vqp *v = alloc(e, sizeof(*v));
@@ -73,11 +94,7 @@ int vqp_new(struct vqp_engine *e, struct vqp **out)
 
 	if (!v)
 		return -ENOMEM;
-	v->comp = alloc(e, VQP_COMPS * sizeof(*v->comp));
-	v->recv = alloc(e, VQP_RECVS * sizeof(*v->recv));
-	if (!v->comp || !v->recv || id_get(e, &id)) {
-		release(e, v->comp);
-		release(e, v->recv);
+	if (id_get(e, &id)) {
 		release(e, v);
 		return -ENOMEM;
 	}
@@ -219,7 +236,7 @@ static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)
 
 void vqp_comp_add(struct vqp *v, const struct ibv_send_wr *wr, uint32_t len)
 {
-	struct ibv_wc *wc = &v->comp[v->comp_tail++ % VQP_COMPS];
+	struct ibv_wc *wc = vqp_comp_at(v, v->comp_tail++);
 
 	memset(wc, 0, sizeof(*wc));
 	wc->wr_id = wr->wr_id;
@@ -233,7 +250,7 @@ void vqp_comp_error(struct vqp *v, const struct ibv_send_wr *wr,
 		    enum ibv_wc_status status)
 {
 	vqp_comp_add(v, wr, 0);
-	v->comp[v->comp_ready++ % VQP_COMPS].status = status;
+	vqp_comp_at(v, v->comp_ready++)->status = status;
 	vqp_ready_note(v);
 }
 
@@ -281,7 +298,7 @@ int vqp_poll(struct vqp *v, int n, struct ibv_wc *wc)
 	int got = 0;
 
 	while (got < n && v->comp_head != v->comp_ready)
-		wc[got++] = v->comp[v->comp_head++ % VQP_COMPS];
+		wc[got++] = *vqp_comp_at(v, v->comp_head++);
 	return got + vqp_recv_poll(v, n - got, wc + got);
 }
 
@@ -1031,8 +1048,8 @@ void vqp_destroy(struct vqp *v)
 	if (v->peer)
 		vqp_peer_put(e, v->peer);
 	e->vqps[v->id] = NULL;
-	release(e, v->comp);
-	release(e, v->recv);
+	release(e, v->comps.at);
+	release(e, v->recvs.at);
 	release(e, v);
 }
 

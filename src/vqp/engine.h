@@ -34,9 +34,10 @@
 
 #define VQP_DCIS_MAX 32u
 #define VQP_PEER_DCIS 2u
-#define VQP_QUEUE 128u	       /* requests of a vqp, posted or not */
-#define VQP_COMPS 256u	       /* completions of a vqp that were not polled */
-#define VQP_RECVS 128u	       /* receives of a vqp */
+#define VQP_QUEUE 128u /* requests of a vqp, posted or not */
+#define VQP_COMPS 256u /* completions of a vqp that were not polled */
+#define VQP_RECVS 128u /* receives of a vqp */
+#define VQP_RING_MIN 8u
 #define VQP_SGES 4u	       /* of a request */
 #define VQP_INLINE 128u	       /* bytes */
 #define VQP_CELL 256u	       /* of a slot: header, inline data, or records */
@@ -323,6 +324,13 @@ struct vqp_recv {
 	struct ibv_sge sge[VQP_SGES];
 };
 
+/* Entries of a vqp, by counters that only grow: a power of two of them, or none
+ * yet. Most vqps have few. */
+struct vqp_ring {
+	void *at;
+	uint32_t cap;
+};
+
 /* An announced message at its receiver. */
 struct vqp_fetch {
 	struct msg_announce at;
@@ -407,8 +415,8 @@ struct vqp {
 	uint32_t alone; /* so many are posted one by one: a chain was refused */
 	/* completions: [comp_head, comp_ready) can be polled */
 	uint32_t comp_head, comp_ready, comp_tail;
-	struct ibv_wc *comp;
-	struct vqp_recv *recv;
+	struct vqp_ring comps; /* of struct ibv_wc */
+	struct vqp_ring recvs; /* of struct vqp_recv */
 	uint32_t recv_head, recv_tail;
 	struct list_node messages; /* struct vqp_message */
 	/* messages of the other end that came before an earlier one, in order */
@@ -729,7 +737,22 @@ static inline bool vqp_is_dead(enum ibv_wc_status status)
 	       status == IBV_WC_RNR_RETRY_EXC_ERR;
 }
 
+/* The i-th one. */
+static inline struct ibv_wc *vqp_comp_at(const struct vqp *v, uint32_t i)
+{
+	return (struct ibv_wc *)v->comps.at + i % v->comps.cap;
+}
+
+static inline struct vqp_recv *vqp_recv_at(const struct vqp *v, uint32_t i)
+{
+	return (struct vqp_recv *)v->recvs.at + i % v->recvs.cap;
+}
+
 /* engine.c, for post.c, recv.c, announce.c and lookup.c */
+/* Room for n entries of `each` bytes, from the counter head on. False: no
+ * memory; nothing has changed. */
+bool vqp_ring_grow(struct vqp_engine *e, struct vqp_ring *r, size_t each,
+		   uint32_t head, uint32_t n);
 /* v may have something for vqp_poll() or vqp_pop() now. */
 void vqp_ready_note(struct vqp *v);
 /* The announced message v->lent is taken. */

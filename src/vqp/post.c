@@ -24,12 +24,15 @@ bool vqp_has_slots(const struct vqp_engine *e, const uint32_t *share,
 	return !share || *share + n <= left || PLANTED(e, SHARE);
 }
 
-/* Is there room for n more requests? */
-static bool has_room(const struct vqp *v, unsigned n)
+/* Is there room for n more requests, and for the completion of each? */
+static bool has_room(struct vqp *v, unsigned n)
 {
+	uint32_t comps = v->comp_ready - v->comp_head + v->n_slots + n;
+
 	return vqp_has_slots(v->e, v->share, n) &&
-	       v->n_slots + n <= VQP_QUEUE &&
-	       v->comp_ready - v->comp_head + v->n_slots + n <= VQP_COMPS;
+	       v->n_slots + n <= VQP_QUEUE && comps <= VQP_COMPS &&
+	       vqp_ring_grow(v->e, &v->comps, sizeof(struct ibv_wc),
+			     v->comp_head, comps);
 }
 
 static void slot_fill(struct vqp *v, struct vqp_slot *s,

@@ -628,15 +628,19 @@ int vqp_post_recv(struct vqp *v, struct ibv_recv_wr *wr,
 		  struct ibv_recv_wr **bad)
 {
 	struct vqp_recv *r;
+	uint32_t n;
 
 	for (; wr; wr = wr->next) {
 		*bad = wr;
 		if (wr->num_sge < 0 || wr->num_sge > (int)VQP_SGES ||
 		    (wr->num_sge && !wr->sg_list))
 			return -EINVAL;
-		if (v->recv_tail - v->recv_head == VQP_RECVS)
+		n = v->recv_tail - v->recv_head;
+		if (n == VQP_RECVS ||
+		    !vqp_ring_grow(v->e, &v->recvs, sizeof(*r), v->recv_head,
+				   n + 1))
 			return -ENOMEM;
-		r = &v->recv[v->recv_tail++ % VQP_RECVS];
+		r = vqp_recv_at(v, v->recv_tail++);
 		r->wr_id = wr->wr_id;
 		r->num_sge = wr->num_sge;
 		if (wr->num_sge)
@@ -778,7 +782,7 @@ static struct vqp_message *message_take(struct vqp *v, struct vqp_recv **r,
 		*status = m->fetch->status;
 		return m;
 	}
-	*r = &v->recv[v->recv_head++ % VQP_RECVS];
+	*r = vqp_recv_at(v, v->recv_head++);
 	if (m->ends) {
 		*status = IBV_WC_WR_FLUSH_ERR;
 		vqp_far_gone(m->from);
@@ -881,7 +885,7 @@ int vqp_recv_poll(struct vqp *v, int n, struct ibv_wc *wc)
 		message_wc(v, m, &m->fetch->into, m->fetch->status, &wc[got++]);
 	}
 	while (got < n && v->state == VQP_ERROR && v->recv_head != v->recv_tail)
-		recv_wc(v, &v->recv[v->recv_head++ % VQP_RECVS],
-			IBV_WC_WR_FLUSH_ERR, &wc[got++]);
+		recv_wc(v, vqp_recv_at(v, v->recv_head++), IBV_WC_WR_FLUSH_ERR,
+			&wc[got++]);
 	return got;
 }

@@ -119,6 +119,7 @@ struct fake {
 	void (*before_read)(void);
 	unsigned fail_alloc; /* the n-th from now on; 0: none */
 	unsigned allocs;
+	bool no_memory;
 };
 
 static inline void fake_wrong(struct fake *f, const char *what)
@@ -617,7 +618,7 @@ static inline void *fake_alloc(void *arg, size_t len)
 	struct fake *f = arg;
 
 	f->allocs++;
-	if (f->fail_alloc && !--f->fail_alloc)
+	if (f->no_memory || (f->fail_alloc && !--f->fail_alloc))
 		return NULL;
 	return calloc(1, len);
 }

@@ -193,6 +193,53 @@ static void test_held(void **state)
 	assert_false(second);
 }
 
+/* Room for completions and receives grows, from none. Without memory a post is
+ * refused, and nothing is lost. */
+static void test_grows(void **state)
+{
+	struct ibv_recv_wr recv = {0}, *bad_recv;
+	struct ibv_send_wr wr, *bad;
+	struct ibv_wc wc;
+	struct ibv_sge sge;
+	uint64_t next = 0, got = 0;
+
+	(void)state;
+	assert_null(v->comps.at);
+	assert_null(v->recvs.at);
+	wr = wr_of(&sge, IBV_WR_RDMA_WRITE);
+	wr.send_flags = IBV_SEND_SIGNALED;
+	for (unsigned want = 1; want <= VQP_QUEUE; want = 3 * want / 2 + 1) {
+		/* some were polled, so what is there begins anywhere */
+		while (next - got < want) {
+			wr.wr_id = next;
+			h.f.no_memory = next - got == v->comps.cap;
+			if (h.f.no_memory)
+				assert_int_equal(vqp_post_send(v, &wr, &bad),
+						 -ENOMEM);
+			h.f.no_memory = false;
+			assert_int_equal(vqp_post_send(v, &wr, &bad), 0);
+			next++;
+		}
+		settle();
+		while (next - got > want / 3) {
+			assert_int_equal(vqp_poll(v, 1, &wc), 1);
+			assert_int_equal(wc.wr_id, got++);
+		}
+	}
+	for (uint64_t i = 0; i < VQP_RECVS; i++) {
+		recv.wr_id = i;
+		h.f.no_memory = i == v->recvs.cap;
+		if (h.f.no_memory)
+			assert_int_equal(vqp_post_recv(v, &recv, &bad_recv),
+					 -ENOMEM);
+		h.f.no_memory = false;
+		assert_int_equal(vqp_post_recv(v, &recv, &bad_recv), 0);
+	}
+	assert_int_equal(vqp_post_recv(v, &recv, &bad_recv), -ENOMEM);
+	for (uint64_t i = 0; i < VQP_RECVS; i++)
+		assert_int_equal(vqp_recv_at(v, (uint32_t)i)->wr_id, i);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +248,7 @@ int main(void)
 		T(test_all_or_nothing),
 		T(test_wrong_list),
 		T(test_held),
+		T(test_grows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
