@@ -97,6 +97,37 @@ void env_log(struct skein_env *env, enum env_log_level level, const char *fmt,
 	env_cancel_back(env, cancel);
 }
 
+bool env_rare_due(struct env_rare *r, uint64_t now_ns, uint32_t *left_out)
+{
+	if (now_ns < r->due_ns) {
+		r->left_out++;
+		return false;
+	}
+	*left_out = r->left_out;
+	r->left_out = 0;
+	r->due_ns = now_ns + ENV_RARE_NS;
+	return true;
+}
+
+void env_log_rare(struct skein_env *env, struct env_rare *r,
+		  enum env_log_level level, const char *fmt, ...)
+{
+	char line[LOG_LINE_MAX];
+	uint32_t left_out;
+	va_list ap;
+
+	if (!env_rare_due(r, env_now_ns(env), &left_out))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	if (left_out)
+		env_log(env, level, "%s (%u more since the last such line)",
+			line, left_out);
+	else
+		env_log(env, level, "%s", line);
+}
+
 int env_thread_start(struct skein_env *env, const char *name,
 		     void (*fn)(void *arg), void *arg,
 		     struct env_thread **thread)

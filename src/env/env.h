@@ -263,6 +263,22 @@ char *env_strdup(struct skein_env *env, const char *s);
 void env_log(struct skein_env *env, enum env_log_level level, const char *fmt,
 	     ...) __attribute__((format(printf, 3, 4)));
 
+#define ENV_RARE_NS 10000000000u
+
+/* A line that may come many times a second is logged once, and after that at most
+ * once in ENV_RARE_NS. Starts all zero; no lock: one thread at a time. */
+struct env_rare {
+	uint64_t due_ns; /* the next line; before that it is left out */
+	uint32_t left_out;
+};
+
+/* True: the line is due, and left_out were left out since the last one. */
+bool env_rare_due(struct env_rare *r, uint64_t now_ns, uint32_t *left_out);
+/* The line, if it is due; it says how many were left out. */
+void env_log_rare(struct skein_env *env, struct env_rare *r,
+		  enum env_log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
 int env_thread_start(struct skein_env *env, const char *name,
 		     void (*fn)(void *arg), void *arg,
 		     struct env_thread **thread);

@@ -153,6 +153,53 @@ static void test_log(void **state)
 	assert_int_equal(l.n, 2);
 }
 
+static struct {
+	struct env_ops ops;
+	uint64_t now_ns;
+} fake;
+
+static uint64_t fake_now(struct skein_env *env)
+{
+	(void)env;
+	return fake.now_ns;
+}
+
+/* Of many lines one, also at the beginning of time; then, when it is due again, one
+ * that counts. */
+static void test_log_rare(void **state)
+{
+	struct skein_env *env = *state;
+	struct env_rare r = {0}, other = {0};
+	struct lines l = {0};
+	int i;
+
+	fake.ops = *env->ops;
+	fake.ops.now_ns = fake_now;
+	fake.now_ns = 0;
+	env->ops = &fake.ops;
+	env->log = keep_line;
+	env->log_arg = &l;
+	for (i = 0; i < 1000; i++)
+		env_log_rare(env, &r, ENV_LOG_WARN, "line %d", i);
+	assert_int_equal(l.n, 1);
+	assert_int_equal(l.level, ENV_LOG_WARN);
+	assert_string_equal(l.text, "line 0");
+	fake.now_ns = ENV_RARE_NS - 1;
+	env_log_rare(env, &r, ENV_LOG_WARN, "line %d", i);
+	assert_int_equal(l.n, 1);
+	env_log_rare(env, &other, ENV_LOG_WARN, "another");
+	assert_int_equal(l.n, 2);
+	for (i = 0; i < 2; i++, fake.now_ns += ENV_RARE_NS) {
+		fake.now_ns++;
+		env_log_rare(env, &r, ENV_LOG_WARN, "later %d", i);
+		assert_int_equal(l.n, 3 + i);
+		assert_string_equal(
+			l.text,
+			i ? "later 1"
+			  : "later 0 (1000 more since the last such line)");
+	}
+}
+
 struct shared {
 	struct skein_env *env;
 	struct env_mutex lock;
@@ -206,8 +253,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		T(test_clock), T(test_random),	T(test_alloc),
-		T(test_log),   T(test_threads), T(test_alloc_sweep),
+		T(test_clock),	     T(test_random),   T(test_alloc),
+		T(test_log),	     T(test_log_rare), T(test_threads),
+		T(test_alloc_sweep),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -247,9 +247,9 @@ void soft_dial_event(struct soft *s, void *dial)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	if (err == -EMFILE)
-		env_log(s->env, ENV_LOG_ERROR,
-			"skein0: no descriptor left for a peer; raise "
-			"RLIMIT_NOFILE");
+		env_log_rare(s->env, &s->no_fd_said, ENV_LOG_ERROR,
+			     "skein0: no descriptor left for a peer; raise "
+			     "RLIMIT_NOFILE");
 	dial_over(s, d, p ? 0 : err, p, area, bell);
 }
 

@@ -92,7 +92,8 @@ static int turn_away(struct soft *s, int listen_fd)
 	if (fd >= 0)
 		close(fd);
 	soft_spares_fill(s);
-	env_log(s->env, ENV_LOG_ERROR,
+	env_log_rare(
+		s->env, &s->no_fd_said, ENV_LOG_ERROR,
 		"skein0: no descriptor left for a peer; raise RLIMIT_NOFILE");
 	return -EMFILE;
 }
@@ -424,9 +425,9 @@ static bool serve(struct soft *s, struct soft_conn *c, const struct msg_buf *b,
  * asks again. */
 static int send_without(struct soft *s, struct soft_conn *c)
 {
-	env_log(s->env, ENV_LOG_ERROR,
-		"skein0: too many descriptors of this user are on their way "
-		"between processes; raise RLIMIT_NOFILE");
+	env_log_rare(s->env, &s->under_way_said, ENV_LOG_ERROR,
+		     "skein0: too many descriptors of this user are on their "
+		     "way between processes; raise RLIMIT_NOFILE");
 	c->nfds = 0;
 	c->out.m.status = -ETOOMANYREFS;
 	return msg_send(c->src.fd, &c->out.m, c->out_len, NULL, 0);
