@@ -471,6 +471,70 @@ def killed():
                 raise Failure(f'{back}: {found}')
 
 
+# Of many connections each one is reset.
+MANY = """
+import threading
+N = 20
+def echo(t):
+    try:
+        pong(t)
+    except OSError:
+        pass
+def pong(t):
+    while (word := t.recv(4)):
+        t.sendall(word)
+listener = socket.create_server(('127.0.0.1', 0), backlog=N)
+port = listener.getsockname()[1]
+if not os.fork():
+    say('port', port)
+    for i in range(N):
+        threading.Thread(target=echo, args=listener.accept()[:1]).start()
+    sys.exit(0)
+all = [socket.create_connection(('127.0.0.1', port)) for i in range(N)]
+def ping(s):
+    s.sendall(b'PING')
+    return recvn(s, 4)
+while not select.select([0], [], [], 0)[0]:
+    for s in all:
+        ping(s)
+ends = os.pipe()
+if os.fork():
+    os.kill(os.getpid(), 9)
+os.close(ends[1])
+os.read(ends[0], 1)
+resets = 0
+for s in all:
+    try:
+        ping(s)
+    except ConnectionResetError:
+        resets += 1
+say('resets', resets)
+os._exit(0)
+"""
+
+
+def killed_with_many():
+    """One line says how many connections are reset."""
+    def all_on(port):
+        return sum(line['carrier'] == 'stream' for line in listed()
+                   if f':{port}' in line['local'] + line['peer']) == 40
+    with Case() as case:
+        ours, tell = os.pipe()
+        both = case.start([tool(), 'run', '--', sys.executable, '-c',
+                           HEAD + MANY], env={'SKEIN_RUN_IDLE': '0'},
+                          stdin=ours)
+        os.close(ours)
+        port = both.expect(r'port (\d+)').group(1)
+        case.until('all are on streams', lambda: all_on(port), 60)
+        os.close(tell)
+        both.expect('resets 20')
+        both.exits(-9, 30)
+        lines = both.text('err').splitlines()
+        if len(lines) != 1 or '; 19 more are on its streams' not in lines[0]:
+            raise Failure(f'{len(lines)} lines: {lines[:3]}')
+        case.until('children that were left have ended', reaped, 60)
+
+
 def child_of_a_child():
     same(GRAND, LEFT_SERVER, ["child b'OVER' b''", ''])
 
@@ -572,6 +636,7 @@ if __name__ == '__main__':
                            'syscall_fork', 'syscall_clone')),
               *map(left, ('close', 'exit', '_exit', '_Exit', 'syscall', 'exec',
                           'twice')), child_of_a_child, killed,
+              killed_with_many,
               sandbox('sandbox', SANDBOX, False, False),
               sandbox('sandbox_of_all_threads', SANDBOX, True, False),
               sandbox('sandbox_with_a_set', SANDBOXED_SET, True, False),

@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -439,6 +440,31 @@ int sock_refuse(int fd, const char *what)
 	return rc;
 }
 
+/* A parent that was killed leaves many at once. */
+static void say_lost(const struct sock *s, int err)
+{
+	unsigned others = 0;
+	char more[48] = "";
+	uint32_t left_out;
+	int fd;
+
+	if (!env_rare_due(&st.lost_said, state_now_ns(), &left_out))
+		return;
+	for (fd = 0; fd < st.fd_top; fd++) {
+		const struct sock *o = sock_at(fd);
+
+		others += o && o != s && o->fd == fd && !o->reset_seen &&
+			  atomic_load(&o->mode) == SOCK_LOST &&
+			  !parent_is_back(o);
+	}
+	if (others)
+		snprintf(more, sizeof(more), "; %u more are on its streams",
+			 others);
+	state_say("skein run: descriptor %d is on a stream of the parent's, "
+		  "which could not hand it back: %s%s",
+		  s->fd, strerror(err), more);
+}
+
 int sock_inherit(struct sock *s)
 {
 	int rc = parent_is_back(s) ? 0
@@ -451,9 +477,7 @@ int sock_inherit(struct sock *s)
 		return 0;
 	}
 	if (!s->reset_seen)
-		state_say("skein run: descriptor %d is on a stream of the "
-			  "parent's, which could not hand it back: %s",
-			  s->fd, strerror(-rc));
+		say_lost(s, -rc);
 	s->reset_seen = true;
 	return -ECONNRESET;
 }

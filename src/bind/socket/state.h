@@ -13,6 +13,7 @@
 
 #include "bind/socket/real.h"
 #include "bind/socket/signals.h"
+#include "env/env.h"
 #include "stream/conf.h"
 #include "stream/poller.h"
 
@@ -24,8 +25,6 @@
 struct sock;
 struct set;
 struct asker;
-struct env_thread;
-struct skein_env;
 struct spare_waiter;
 struct polling;
 struct stream_host;
@@ -77,6 +76,7 @@ struct sock_state {
 	pthread_cond_t back_cond; /* a step of one was made */
 	int ask_fd;		  /* children ask here */
 	uint64_t ask_name[2];
+	struct env_rare lost_said; /* of sockets of the parent's */
 	struct spare_waiter *waiters;
 	struct status_page *page; /* always there; st.all's indices */
 	int page_fd;
