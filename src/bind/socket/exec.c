@@ -3,7 +3,8 @@
  * exec.c - another program takes this one's place, or a child's. It has the
  * sockets that are not close-on-exec, and those that an action of posix_spawn()
  * names, but no rings: so their streams go back to TCP first. If one cannot, the
- * call fails, as others do (refuse.c). A parent that goes on keeps them on TCP.
+ * call fails, as others do (refuse.c). A parent that goes on keeps them on TCP. Where
+ * there is no program to start, the call fails before anything is moved.
  *
  * A child of vfork() has this memory, and its parent's helper hands back what
  * it asks for (back_wait()). A child by clone() that has a copy of the memory
@@ -17,10 +18,13 @@
 #include <alloca.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -78,8 +82,77 @@ static bool is_needed(int fd)
 	return (s && sock_must_leave(s)) || is_left_to_it(fd);
 }
 
-static int keep_all(void)
+/* Does a socket here have a stream, or may it get one? */
+static bool any_moves(void)
 {
+	int fd;
+
+	for (fd = 0; fd < st.fd_top; fd++) {
+		struct sock *s = sock_at(fd);
+		int mode = s ? atomic_load(&s->mode) : SOCK_FREE;
+
+		if (mode != SOCK_FREE && mode != SOCK_TIED)
+			return true;
+	}
+	return false;
+}
+
+/* Will an exec of it fail for certain? errno says why. A program that comes
+ * meanwhile is not started: its sockets would still be on streams. moves: the
+ * working folder is another one by then. */
+static bool is_missing(const char *path, bool moves)
+{
+	struct stat at;
+
+	if (moves && *path != '/')
+		return false;
+	if (faccessat(AT_FDCWD, path, X_OK, AT_EACCESS))
+		return errno == ENOENT || errno == ENOTDIR || errno == EACCES ||
+		       errno == ELOOP || errno == ENAMETOOLONG;
+	if (stat(path, &at) || S_ISREG(at.st_mode))
+		return false;
+	errno = EACCES;
+	return true;
+}
+
+/* The same of execvp(), which looks in the folders of PATH as the C library does. */
+static bool is_nowhere(const char *file, bool moves)
+{
+	const char *path = getenv("PATH"), *end;
+	size_t n, len = strlen(file) + 1;
+	bool denied = false;
+	char at[PATH_MAX];
+
+	if (!path)
+		path = "/bin:/usr/bin";
+	if (len == 1 || strchr(file, '/'))
+		return is_missing(file, moves);
+	for (;; path = end + 1) {
+		end = strchrnul(path, ':');
+		n = (size_t)(end - path);
+		if (n + 1 + len > sizeof(at))
+			return false;
+		memcpy(at, path, n);
+		if (n)
+			at[n++] = '/';
+		memcpy(at + n, file, len);
+		if (!is_missing(at, moves))
+			return false;
+		denied |= errno == EACCES;
+		if (!*end)
+			break;
+	}
+	if (denied)
+		errno = EACCES;
+	return true;
+}
+
+/* missing: is_missing, is_nowhere, or NULL. */
+static int keep_all(bool (*missing)(const char *file, bool moves),
+		    const char *file)
+{
+	if (missing && any_moves() && missing(file, false))
+		return -1;
 	if (st.pid != getpid()) /* a child of vfork() */
 		return keep(is_left_to_it, "exec");
 	if (keep(is_needed, "exec"))
@@ -92,33 +165,36 @@ static int keep_all(void)
 
 EXPORT(int, execve, const char *path, char *const *argv, char *const *envp)
 {
-	return keep_all() ? -1 : REAL(execve)(path, argv, envp);
+	return keep_all(is_missing, path) ? -1 : REAL(execve)(path, argv, envp);
 }
 
 EXPORT(int, execv, const char *path, char *const *argv)
 {
-	return keep_all() ? -1 : REAL(execv)(path, argv);
+	return keep_all(is_missing, path) ? -1 : REAL(execv)(path, argv);
 }
 
 EXPORT(int, execvp, const char *file, char *const *argv)
 {
-	return keep_all() ? -1 : REAL(execvp)(file, argv);
+	return keep_all(is_nowhere, file) ? -1 : REAL(execvp)(file, argv);
 }
 
 EXPORT(int, execvpe, const char *file, char *const *argv, char *const *envp)
 {
-	return keep_all() ? -1 : REAL(execvpe)(file, argv, envp);
+	return keep_all(is_nowhere, file) ? -1
+					  : REAL(execvpe)(file, argv, envp);
 }
 
 EXPORT(int, fexecve, int fd, char *const *argv, char *const *envp)
 {
-	return keep_all() ? -1 : REAL(fexecve)(fd, argv, envp);
+	return keep_all(NULL, NULL) ? -1 : REAL(fexecve)(fd, argv, envp);
 }
 
 EXPORT(int, execveat, int dir, const char *path, char *const *argv,
        char *const *envp, int flags)
 {
-	return keep_all() ? -1 : REAL(execveat)(dir, path, argv, envp, flags);
+	return keep_all(NULL, NULL)
+		       ? -1
+		       : REAL(execveat)(dir, path, argv, envp, flags);
 }
 
 /* Words up to the NULL, which counts too. */
@@ -184,19 +260,34 @@ EXPORT(int, posix_spawn_file_actions_adddup2,
 	return REAL(posix_spawn_file_actions_adddup2)(actions, fd, to);
 }
 
-#define SPAWN(name)                                                          \
+/* The child may have other rights than this process, or another folder. */
+static bool finds_nothing(bool (*missing)(const char *file, bool moves),
+			  const char *file, bool acts,
+			  const posix_spawnattr_t *attr)
+{
+	short flags = 0;
+
+	if (attr && posix_spawnattr_getflags(attr, &flags))
+		return false;
+	return !(flags & POSIX_SPAWN_RESETIDS) && any_moves() &&
+	       missing(file, acts);
+}
+
+#define SPAWN(name, missing)                                                 \
 	EXPORT(int, name, pid_t *pid, const char *path,                      \
 	       const posix_spawn_file_actions_t *actions,                    \
 	       const posix_spawnattr_t *attr, char *const *argv,             \
 	       char *const *envp)                                            \
 	{                                                                    \
+		if (finds_nothing(missing, path, actions, attr))             \
+			return errno;                                        \
 		if (keep(actions ? is_named : is_left_to_it, "posix_spawn")) \
 			return errno;                                        \
 		return REAL(name)(pid, path, actions, attr, argv, envp);     \
 	}
 
-SPAWN(posix_spawn)
-SPAWN(posix_spawnp)
+SPAWN(posix_spawn, is_missing)
+SPAWN(posix_spawnp, is_nowhere)
 
 EXPORT(int, system, const char *command)
 {

@@ -64,21 +64,8 @@ static void by_exec(struct end *e)
 	char *argv[] = {"none", NULL};
 
 	(void)e;
-	assert_int_equal(execv("/none/such", argv), -1);
-	assert_int_equal(errno, ENOENT);
-}
-
-/* Both ends have met, and the helper's thread may promote at any moment, also
- * behind the last look that exec has at its streams. */
-static void test_exec_ends_meetings(void **state)
-{
-	(void)state;
-	ends_meet(0);
-	by_exec(&ends[0]);
-	assert_false(end_promote(&ends[0]));
-	assert_int_equal(end_put(&ends[0], 100), 100);
-	end_get_all(&ends[1]);
-	ends_part();
+	assert_int_equal(fexecve(-1, argv, environ), -1);
+	assert_int_equal(errno, EINVAL);
 }
 
 /* How often a thread that ends something has given way. */
@@ -400,7 +387,6 @@ int main(void)
 		cmocka_unit_test(test_close_holds_up_nobody),
 		cmocka_unit_test(test_shutdown_holds_up_nobody),
 		cmocka_unit_test(test_connect_holds_up_nobody),
-		cmocka_unit_test(test_exec_ends_meetings),
 		cmocka_unit_test(test_exec_holds_up_nobody),
 		cmocka_unit_test(test_cancelled_without_the_lock),
 		cmocka_unit_test(test_cancelled_at_work),
