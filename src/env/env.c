@@ -97,7 +97,7 @@ void env_log(struct skein_env *env, enum env_log_level level, const char *fmt,
 	env_cancel_back(env, cancel);
 }
 
-bool env_rare_due(struct env_rare *r, uint64_t now_ns, uint32_t *left_out)
+bool env_log_due(struct env_log_limit *r, uint64_t now_ns, uint32_t *left_out)
 {
 	if (now_ns < r->due_ns) {
 		r->left_out++;
@@ -109,14 +109,14 @@ bool env_rare_due(struct env_rare *r, uint64_t now_ns, uint32_t *left_out)
 	return true;
 }
 
-void env_log_rare(struct skein_env *env, struct env_rare *r,
+void env_log_rare(struct skein_env *env, struct env_log_limit *r,
 		  enum env_log_level level, const char *fmt, ...)
 {
 	char line[LOG_LINE_MAX];
 	uint32_t left_out;
 	va_list ap;
 
-	if (!env_rare_due(r, env_now_ns(env), &left_out))
+	if (!env_log_due(r, env_now_ns(env), &left_out))
 		return;
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);

@@ -267,15 +267,15 @@ void env_log(struct skein_env *env, enum env_log_level level, const char *fmt,
 
 /* A line that may come many times a second is logged once, and after that at most
  * once in ENV_RARE_NS. Starts all zero; no lock: one thread at a time. */
-struct env_rare {
+struct env_log_limit {
 	uint64_t due_ns; /* the next line; before that it is left out */
 	uint32_t left_out;
 };
 
 /* True: the line is due, and left_out were left out since the last one. */
-bool env_rare_due(struct env_rare *r, uint64_t now_ns, uint32_t *left_out);
+bool env_log_due(struct env_log_limit *r, uint64_t now_ns, uint32_t *left_out);
 /* The line, if it is due; it says how many were left out. */
-void env_log_rare(struct skein_env *env, struct env_rare *r,
+void env_log_rare(struct skein_env *env, struct env_log_limit *r,
 		  enum env_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 

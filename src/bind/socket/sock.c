@@ -448,7 +448,7 @@ static void say_lost(const struct sock *s, int err)
 	uint32_t left_out;
 	int fd;
 
-	if (!env_rare_due(&st.lost_said, state_now_ns(), &left_out))
+	if (!env_log_due(&st.lost_said, state_now_ns(), &left_out))
 		return;
 	for (fd = 0; fd < st.fd_top; fd++) {
 		const struct sock *o = sock_at(fd);

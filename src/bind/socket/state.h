@@ -76,7 +76,7 @@ struct sock_state {
 	pthread_cond_t back_cond; /* a step of one was made */
 	int ask_fd;		  /* children ask here */
 	uint64_t ask_name[2];
-	struct env_rare lost_said; /* of sockets of the parent's */
+	struct env_log_limit lost_said; /* of sockets of the parent's */
 	struct spare_waiter *waiters;
 	struct status_page *page; /* always there; st.all's indices */
 	int page_fd;

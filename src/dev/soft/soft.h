@@ -150,7 +150,7 @@ struct soft {
 	int kick_fd;
 	int spare_fds[SOFT_SPARES]; /* the control thread's; -1: given up */
 	/* what a peer that asks again meets again; the control thread's */
-	struct env_rare no_fd_said, under_way_said;
+	struct env_log_limit no_fd_said, under_way_said;
 	struct soft_src src_kick, src_addr;
 	pthread_t thread;
 	bool thread_up;

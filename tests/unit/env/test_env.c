@@ -169,7 +169,7 @@ static uint64_t fake_now(struct skein_env *env)
 static void test_log_rare(void **state)
 {
 	struct skein_env *env = *state;
-	struct env_rare r = {0}, other = {0};
+	struct env_log_limit r = {0}, other = {0};
 	struct lines l = {0};
 	int i;
 
