@@ -506,10 +506,11 @@ def killed():
                 raise Failure(f'{back}: {found}')
 
 
-# Of many connections each one is reset.
+# Of many connections each one is reset, at both ends: the child uses its own when
+# all threads of the server have ended.
 MANY = """
 import threading
-N = 20
+N, ends = 20, os.pipe()
 def echo(t):
     try:
         pong(t)
@@ -532,7 +533,6 @@ def ping(s):
 while not select.select([0], [], [], 0)[0]:
     for s in all:
         ping(s)
-ends = os.pipe()
 if os.fork():
     os.kill(os.getpid(), 9)
 os.close(ends[1])
@@ -549,7 +549,7 @@ os._exit(0)
 
 
 def killed_with_many():
-    """One line says how many connections are reset."""
+    """One line says how many connections are reset, and no reader sleeps on."""
     def all_on(port):
         return sum(line['carrier'] == 'stream' for line in listed()
                    if f':{port}' in line['local'] + line['peer']) == 40

@@ -583,6 +583,16 @@ static bool ask_all(struct set *set)
 	return may;
 }
 
+static bool looks_again(const struct set *set)
+{
+	bool again = false;
+	unsigned i;
+
+	for (i = 0; i < set->count; i++)
+		again |= sock_looks_again(set->members[i]);
+	return again;
+}
+
 /* Locked. */
 static uint64_t asks_ns(const struct set *set)
 {
@@ -716,12 +726,11 @@ static int sleep_there(struct set_call *call, struct epoll_event *events,
 		       int max, int64_t left_ns, const sigset_t *mask)
 {
 	struct set *set = call->set;
+	bool may;
 	int n, err;
 
 	pthread_mutex_lock(&st.lock);
-	if (left_ns > 0 && !pollers_watch() && !ask_all(set) &&
-	    left_ns > SHORT_NS)
-		left_ns = SHORT_NS;
+	may = left_ns <= 0 || pollers_watch() || ask_all(set);
 	/* After the question: what was written before the answer was said to
 	 * nobody, and what comes after it rings. */
 	n = harvest(set, events, 0, max);
@@ -729,6 +738,8 @@ static int sleep_there(struct set_call *call, struct epoll_event *events,
 		pthread_mutex_unlock(&st.lock);
 		return n;
 	}
+	if (left_ns > SHORT_NS && (!may || looks_again(set)))
+		left_ns = SHORT_NS;
 	if (!set->hears && set->count && !set->tied) {
 		bells_join(set->fd);
 		set->hears = true;

@@ -270,8 +270,7 @@ static void leave_number(struct sock *s, int fd)
 bool sock_ask(struct sock *s)
 {
 	s->asks += sock_must_ask(s);
-	/* TCP may tell nothing: the sleeper looks again by itself. */
-	if (s->gone_ns && !s->tcp_event)
+	if (sock_looks_again(s))
 		return false;
 	return stream_ask(s->stream, poller_mode(&st.poller) == POLLER_EVENT) &&
 	       stream_drained(s->stream);

@@ -277,6 +277,13 @@ static inline bool sock_must_ask(const struct sock *s)
 {
 	return s->stream->sleep == STREAM_POLLED;
 }
+/* The peer's process is gone, of which bells have told already, and TCP may tell
+ * nothing: a sleeper looks again by itself. Asked behind the last look before the
+ * sleep, for that one may have found it. */
+static inline bool sock_looks_again(const struct sock *s)
+{
+	return s->gone_ns && !s->tcp_event;
+}
 /* Asks the peer for a bell. False: it could not be asked yet, or has not all
  * that was written. */
 bool sock_ask(struct sock *s);

@@ -336,6 +336,7 @@ static int sleep_there(struct wait *w, int64_t left_ns)
 
 		if (!one->on)
 			continue;
+		may &= !sock_looks_again(one->s);
 		one->entry = (struct sock_waiter){one->s->waiters, w->waiter,
 						  w->fds[i].events};
 		one->s->waiters = &one->entry;
