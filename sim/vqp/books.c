@@ -2,8 +2,6 @@
 /* books.c - see books.h. */
 #include "sim/vqp/books.h"
 
-#include <infiniband/verbs.h>
-
 #define MS PARTY_MS
 /* A pause of this length and less, and a nap, break nothing: the engines'
  * handshakes wait for a second. */
@@ -29,7 +27,6 @@ void books_trouble(struct books *b, unsigned actor, enum fault kind,
 		return;
 	if (kind == FAULT_KILL || kind == FAULT_QP)
 		until_ns = now_ns;
-	b->broken[actor] |= kind == FAULT_QP;
 	if (b->trouble_ns[actor] < until_ns)
 		b->trouble_ns[actor] = until_ns;
 	b->trouble = true;
@@ -98,8 +95,7 @@ void books_failed(struct books *b, struct record *r, const char *what,
 		  int status)
 {
 	r->failed = true;
-	if (!books_sound(b, r) ||
-	    (status == IBV_WC_WR_FLUSH_ERR && b->broken[r->from]))
+	if (!books_sound(b, r))
 		return;
 	report_fail(b->rep, "from %u to %u: %s: status %d, in no trouble",
 		    r->from, r->to, what, status);

@@ -6,8 +6,7 @@
  * An error on a vqp is allowed if one of its two nodes was in trouble while the
  * vqp was there, or a little before. Trouble is what may break a queue pair:
  * a death, a link that is down, a QP that breaks, memory that is short, a long
- * pause. A slow node or link is none. A QP that breaks while nothing is posted on
- * it flushes the next request, however late.
+ * pause. A slow node or link is none.
  */
 #ifndef SKEIN_SIM_VQP_BOOKS_H
 #define SKEIN_SIM_VQP_BOOKS_H
@@ -44,8 +43,7 @@ struct books {
 	uint32_t n_records;
 	/* when the last trouble of each actor was over; 0: it had none */
 	uint64_t trouble_ns[PARTY_ACTORS_MAX];
-	bool trouble;		       /* anybody had some */
-	bool broken[PARTY_ACTORS_MAX]; /* a QP of its process was */
+	bool trouble; /* anybody had some */
 };
 
 /* NULL: there are enough. */

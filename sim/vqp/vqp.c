@@ -447,7 +447,6 @@ static void node_born(struct actor *a)
 	n->region_due_ns = 0;
 	n->regions_fast = n->proven = 0;
 	n->through = false;
-	n->run->books.broken[a->i] = false;
 	memset(n->clients, 0, sizeof(n->clients));
 	for (unsigned i = 0; i < CLIENTS; i++)
 		n->clients[i].node = n;

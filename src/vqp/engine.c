@@ -572,6 +572,28 @@ static bool rnr_waits(struct vqp_engine *e, struct vqp_qp *d,
 	return true;
 }
 
+/* The queue pair of s has broken by itself: no request has failed on it. What may
+ * be carried out twice is posted again, unless that happens to the next request,
+ * too. */
+static bool broke_once(struct vqp_qp *d, const struct vqp_slot *s,
+		       enum ibv_wc_status status)
+{
+	bool again = d->broke && !PLANTED(s->v->e, BROKEN_EVER);
+
+	d->broke = status == IBV_WC_WR_FLUSH_ERR;
+	return d->broke && !again && may_repeat(s) &&
+	       !PLANTED(s->v->e, BROKEN_READ);
+}
+
+/* Does the device say that the process at the other end is dead? */
+static bool rc_is_dead(struct vqp_engine *e, const struct vqp_qp *d)
+{
+	return is_rc(e, d) &&
+	       e->conf.port->rc_probe(e->conf.arg,
+				      (unsigned)(d - e->qp) - e->conf.dcis) ==
+		       -ENOTCONN;
+}
+
 /* s, or the whole DCI (s NULL), has failed. */
 static void qp_failed(struct vqp_engine *e, struct vqp_qp *d,
 		      struct vqp_slot *s, enum ibv_wc_status status)
@@ -580,15 +602,14 @@ static void qp_failed(struct vqp_engine *e, struct vqp_qp *d,
 	struct vqp *v = s ? s->v : NULL;
 
 	/* A device that is told of the peer's death flushes what is there. */
-	if (is_rc(e, d) && status == IBV_WC_WR_FLUSH_ERR &&
-	    e->conf.port->rc_probe(e->conf.arg,
-				   (unsigned)(d - e->qp) - e->conf.dcis) ==
-		    -ENOTCONN)
+	if (status == IBV_WC_WR_FLUSH_ERR && rc_is_dead(e, d))
 		status = IBV_WC_RETRY_EXC_ERR;
 	while (s && slot_of(d->posted.next) != s)
 		slot_done(e, d, slot_of(d->posted.next));
 	if (rnr_waits(e, d, status))
 		return;
+	if (v && broke_once(d, s, status))
+		v = NULL;
 	if (p)
 		p->refs++;
 	take_back(e, d, !none_behind(status));
@@ -626,6 +647,7 @@ static void take(struct vqp_engine *e, const struct ibv_wc *wc)
 		qp_failed(e, d, s, wc->status);
 		return;
 	}
+	d->broke = false;
 	d->sq_used -= s->covers;
 	e->cq_used -= s->covers;
 	do {
@@ -820,6 +842,20 @@ static int post_refused(struct vqp *v, struct vqp_qp *d, struct vqp_slot *s,
 	return 0;
 }
 
+/* Makes another one in place of a queue pair that broke while it was idle. True:
+ * v may use it. That of a dead peer flushes the request: v hears so at once. */
+static bool qp_sound(struct vqp *v, struct vqp_qp *d)
+{
+	struct vqp_engine *e = v->e;
+
+	if (d->n_posted || d->down || !e->conf.port->broken ||
+	    !e->conf.port->broken(e->conf.arg, v->qp) || PLANTED(e, BROKEN) ||
+	    (rc_is_dead(e, d) && !PLANTED(e, BROKEN_DEAD)))
+		return true;
+	qp_replace(e, d);
+	return !is_rc(e, d);
+}
+
 /* Returns how many were posted; 0: none, and another try is due; -1: none. */
 static int post_some(struct vqp *v)
 {
@@ -831,6 +867,8 @@ static int post_some(struct vqp *v)
 	unsigned n, i;
 	int more = -1;
 
+	if (!qp_sound(v, d))
+		return 0;
 	if (!qp_free_for(d, v))
 		return -1;
 	n = chain_make(v, d, wr, in, sge);

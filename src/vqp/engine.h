@@ -96,6 +96,10 @@ enum vqp_plant {
 	VQP_PLANT_H,	       /* a refused post ends its DCI */
 	VQP_PLANT_H2,	       /* what may be done is posted again */
 	VQP_PLANT_H3,	       /* no request fails alone */
+	VQP_PLANT_BROKEN,      /* nobody asks whether one is broken */
+	VQP_PLANT_BROKEN_READ, /* a READ is not posted again */
+	VQP_PLANT_BROKEN_EVER, /* or again and again */
+	VQP_PLANT_BROKEN_DEAD, /* that its peer is dead is no matter */
 	VQP_PLANT_META_WAIT,   /* the other is not asked in time */
 	VQP_PLANT_META_NOBODY, /* one that knows nothing is enough */
 	VQP_PLANT_META_TORN,   /* the other is not asked if torn */
@@ -204,6 +208,10 @@ struct vqp_port {
 		    const struct vqp_peer *to);
 	/* Completions of all queue pairs. */
 	int (*poll)(void *arg, int n, struct ibv_wc *wc);
+	/* Is this queue pair, on which nothing is outstanding, in ERR? Asked
+	 * before a post: costs no system call, and may say so late. NULL: it
+	 * is never known. */
+	bool (*broken)(void *arg, unsigned qp);
 	/* The DCI has failed: puts a new one in its place. Requests outstanding
 	 * on the old one complete no more, or late. */
 	int (*replace)(void *arg, unsigned dci);
@@ -476,6 +484,7 @@ struct vqp_qp {
 	uint32_t turn; /* requests posted to target in its turn */
 	bool wanted;   /* a vqp of another peer waits for it */
 	bool down;     /* its replacement failed, and is tried again */
+	bool broke;    /* it flushed its last request, and none had failed */
 	bool refused;  /* a post; until nothing is outstanding */
 	uint64_t refused_ns;
 	uint64_t moved_ns; /* of RC: the last completion, or the first post */

@@ -71,6 +71,15 @@ static int port_poll(void *arg, int n, struct ibv_wc *wc)
 	return ibv_poll_cq(p->scq, n, wc);
 }
 
+/* Soft and sim write the state at once, verbs with the event that says so. */
+static bool port_broken(void *arg, unsigned qp)
+{
+	struct pool *p = arg;
+	struct ibv_qp *q = qp < p->n_dcis ? p->dci[qp] : p->rc[qp - p->n_dcis];
+
+	return __atomic_load_n(&q->state, __ATOMIC_ACQUIRE) == IBV_QPS_ERR;
+}
+
 static int dci_make(struct pool *p, unsigned i)
 {
 	struct ibv_qp_init_attr a = {.send_cq = p->scq,
@@ -480,6 +489,7 @@ static void port_log(void *arg, const char *line)
 static const struct vqp_port pool_port = {
 	.post = port_post,
 	.poll = port_poll,
+	.broken = port_broken,
 	.replace = port_replace,
 	.way = port_way,
 	.way_free = port_way_free,

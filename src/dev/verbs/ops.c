@@ -329,8 +329,15 @@ static int op_destroy_qp(struct dev *dev, struct ibv_qp *qp)
 
 static int op_get_async_event(struct dev *dev, struct ibv_async_event *ev)
 {
+	int rc;
+
 	errno = 0;
-	return ret(lib(dev)->get_async_event(dev->verbs, ev));
+	rc = ret(lib(dev)->get_async_event(dev->verbs, ev));
+	/* The library learns of a state by modify and query alone. */
+	if (rc == 0 && ev->event_type == IBV_EVENT_QP_FATAL)
+		__atomic_store_n(&ev->element.qp->state, IBV_QPS_ERR,
+				 __ATOMIC_RELEASE);
+	return rc;
 }
 
 static void op_ack_async_event(struct dev *dev, struct ibv_async_event *ev)

@@ -227,6 +227,7 @@ static int get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
 	uint64_t n;
 
+	*ev = fake.event;
 	return read(ctx->async_fd, &n, sizeof(n)) == sizeof(n) ? 0 : -1;
 }
 

@@ -42,6 +42,7 @@ struct fake_lib {
 	int resize_rc, srq_errno;
 	int qps_made;
 	uint32_t qp_refusals;
+	struct ibv_async_event event; /* what the next one is */
 };
 
 extern struct fake_lib fake;

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <cmocka.h>
@@ -277,6 +278,30 @@ static void test_nonblocking(void **state)
 	dev_close(dev);
 }
 
+/* A QP that breaks by itself has the state that its event tells of: no library
+ * writes that. */
+static void test_fatal_state(void **state)
+{
+	struct ibv_qp qp = {.state = IBV_QPS_RTS};
+	struct ibv_async_event ev;
+	struct dev *dev;
+
+	fake_add("nic0");
+	dev = opens("");
+	fake.event.element.qp = &qp;
+	fake.event.event_type = IBV_EVENT_COMM_EST;
+	assert_int_equal(eventfd_write(dev->verbs->async_fd, 1), 0);
+	assert_int_equal(dev->ops->get_async_event(dev, &ev), 0);
+	assert_int_equal(qp.state, IBV_QPS_RTS);
+	fake.event.event_type = IBV_EVENT_QP_FATAL;
+	assert_int_equal(dev->ops->get_async_event(dev, &ev), -EAGAIN);
+	assert_int_equal(qp.state, IBV_QPS_RTS);
+	assert_int_equal(eventfd_write(dev->verbs->async_fd, 1), 0);
+	assert_int_equal(dev->ops->get_async_event(dev, &ev), 0);
+	assert_int_equal(qp.state, IBV_QPS_ERR);
+	dev_close(dev);
+}
+
 static void test_memlock_named(void **state)
 {
 	struct fake_device *d = fake_add("nic0");
@@ -519,14 +544,23 @@ static void test_each_alloc_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_first_good),    T(test_by_name),
-		T(test_second_port),   T(test_none),
-		T(test_unfit),	       T(test_first_trouble),
-		T(test_caps),	       T(test_types),
-		T(test_gid_by_index),  T(test_nonblocking),
-		T(test_memlock_named), T(test_fork),
-		T(test_refresh),       T(test_infiniband),
-		T(test_list),	       T(test_each_alloc_fails),
+		T(test_first_good),
+		T(test_by_name),
+		T(test_second_port),
+		T(test_none),
+		T(test_unfit),
+		T(test_first_trouble),
+		T(test_caps),
+		T(test_types),
+		T(test_gid_by_index),
+		T(test_nonblocking),
+		T(test_fatal_state),
+		T(test_memlock_named),
+		T(test_fork),
+		T(test_refresh),
+		T(test_infiniband),
+		T(test_list),
+		T(test_each_alloc_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

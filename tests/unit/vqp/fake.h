@@ -111,7 +111,10 @@ struct fake {
 	unsigned refuse;
 	uint64_t refuse_at;
 	bool stuck[FAKE_ALL];
+	bool dumb;	 /* it does not say which queue pairs are broken */
+	bool sick;	 /* all that are made anew are broken, too */
 	bool knows_dead; /* the device says which peers live */
+	bool all_dead;	 /* it says that none does */
 	unsigned probes;
 	enum ibv_wc_status breaks; /* the next request ends so; 0: as it does */
 	bool reads_fail;	   /* of memory that was announced */
@@ -382,6 +385,24 @@ static inline enum ibv_wc_status fake_do(struct fake *f, unsigned dci,
 	return IBV_WC_SUCCESS;
 }
 
+static inline bool fake_broken(void *arg, unsigned dci)
+{
+	struct fake *f = arg;
+
+	if (f->dci[dci].tail != f->dci[dci].head)
+		fake_wrong(f, "it is asked of a queue pair in use");
+	return f->dci[dci].err && !f->dumb;
+}
+
+static inline void fake_flush(struct fake *f, unsigned dci)
+{
+	struct fake_dci *d = &f->dci[dci];
+
+	while (d->next != d->tail)
+		fake_complete(f, dci, d->q[d->next++ % 64].wr.wr_id,
+			      IBV_WC_WR_FLUSH_ERR);
+}
+
 /* Carries the next request of a DCI out. False: it has none. */
 static inline bool fake_step(struct fake *f, unsigned dci)
 {
@@ -389,7 +410,13 @@ static inline bool fake_step(struct fake *f, unsigned dci)
 	enum ibv_wc_status status;
 	struct fake_wr *w;
 
-	if (d->next == d->tail || d->err || d->q[d->next % 64].to->slow)
+	if (d->next == d->tail)
+		return false;
+	if (d->err) {
+		fake_flush(f, dci);
+		return true;
+	}
+	if (d->q[d->next % 64].to->slow)
 		return false;
 	w = &d->q[d->next % 64];
 	/* an RC queue pair waits for a receive */
@@ -408,10 +435,7 @@ static inline bool fake_step(struct fake *f, unsigned dci)
 	if (!status)
 		return true;
 	d->err = true;
-	while (d->next != d->tail) {
-		w = &d->q[d->next++ % 64];
-		fake_complete(f, dci, w->wr.wr_id, IBV_WC_WR_FLUSH_ERR);
-	}
+	fake_flush(f, dci);
 	return true;
 }
 
@@ -553,6 +577,8 @@ static inline int fake_rc_probe(void *arg, unsigned rc)
 {
 	const struct fake *f = arg;
 
+	if (f->all_dead)
+		return -ENOTCONN;
 	return f->knows_dead ? 0 : -EOPNOTSUPP;
 }
 
@@ -579,7 +605,7 @@ static inline int fake_replace(void *arg, unsigned dci)
 	f->replaced++;
 	f->stuck[dci] = false;
 	d->head = d->next = d->tail;
-	d->err = false;
+	d->err = f->sick;
 	d->life++;
 	return 0;
 }
@@ -635,6 +661,7 @@ static inline void fake_log(void *arg, const char *line)
 static const struct vqp_port fake_port = {
 	.post = fake_post,
 	.poll = fake_poll,
+	.broken = fake_broken,
 	.replace = fake_replace,
 	.way = fake_way,
 	.way_free = fake_way_free,

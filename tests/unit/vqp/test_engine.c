@@ -1422,6 +1422,83 @@ static bool case_h4(void)
 	       next_is(w, 2, IBV_WC_WR_FLUSH_ERR) && !sum_of(2);
 }
 
+/* A queue pair has broken while nothing was posted on it: that is no fault of the
+ * vqp which posts on it next. */
+static bool case_idle_broken(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 2, 0);
+	bool good = meet(v) && meet(w);
+
+	h->f.dci[0].err = true;
+	good = good && !add(v, 1) && !post(w, 2, IBV_WR_RDMA_READ, true);
+	settle();
+	good = good && next_is(v, 1, IBV_WC_SUCCESS) &&
+	       next_is(w, 2, IBV_WC_SUCCESS) && sum_of(2) == 1 &&
+	       h->f.replaced == 1;
+	h->f.dci[0].err = true;
+	h->f.replace_fails = 1; /* the next round tries again */
+	good = good && !add(v, 3);
+	settle();
+	return good && next_is(v, 3, IBV_WC_SUCCESS) && sum_of(2) == 2;
+}
+
+static struct vqp *rc_broken(void)
+{
+	struct vqp *v;
+	bool good;
+
+	nodes[1].id.dctn = 0;
+	v = join(h, 1, VQP_NO_QP);
+	good = meet(v);
+	h->f.dci[FAKE_DCIS].err = true;
+	return good ? v : NULL;
+}
+
+/* The same of an RC queue pair. */
+static bool case_idle_broken_rc(void)
+{
+	struct vqp *v = rc_broken();
+	bool good = v && !add(v, 1);
+
+	settle();
+	later(VQP_RC_PAUSE_NS);
+	settle();
+	return good && next_is(v, 1, IBV_WC_SUCCESS) && sum_of(1) == 1;
+}
+
+/* If its peer's death broke it, nobody waits for that peer. */
+static bool case_idle_broken_dead(void)
+{
+	struct vqp *v = rc_broken();
+	bool good;
+
+	h->f.all_dead = true;
+	good = v && !add(v, 1);
+	settle();
+	return good && next_is(v, 1, IBV_WC_RETRY_EXC_ERR);
+}
+
+/* The device does not say so: what may be carried out twice is posted again, once;
+ * the rest ends as unknown, for it may have been on its way. */
+static bool case_idle_broken_dumb(void)
+{
+	struct vqp *v = join(h, 2, 0), *w = join(h, 2, 0);
+	bool good = meet(v) && meet(w);
+
+	h->f.dumb = h->f.dci[0].err = true;
+	good = good && !post(v, 1, IBV_WR_RDMA_READ, true);
+	settle();
+	good = good && next_is(v, 1, IBV_WC_SUCCESS) && h->f.replaced == 1;
+	h->f.dci[0].err = true;
+	good = good && !add(w, 2);
+	settle();
+	good = good && next_is(w, 2, IBV_WC_WR_FLUSH_ERR) && !sum_of(2);
+	h->f.dci[0].err = h->f.sick = true;
+	good = good && !post(v, 3, IBV_WR_RDMA_READ, true);
+	settle();
+	return good && next_is(v, 3, IBV_WC_WR_FLUSH_ERR) && h->f.replaced <= 4;
+}
+
 static bool case_sum(void)
 {
 	struct meta_node meta = nodes[5].id;
@@ -2120,6 +2197,12 @@ static const struct {
 	{"h: or ends as unknown", case_h2, VQP_PLANT_H2},
 	{"h: a refused request fails alone", case_h3, VQP_PLANT_H3},
 	{"h: others behind an error may be done", case_h4, VQP_PLANT_H2},
+	{"h: one that broke while idle", case_idle_broken, VQP_PLANT_BROKEN},
+	{"h: the same by RC", case_idle_broken_rc, VQP_PLANT_BROKEN},
+	{"h: that is dead", case_idle_broken_dead, VQP_PLANT_BROKEN_DEAD},
+	{"h: nobody says so", case_idle_broken_dumb, VQP_PLANT_BROKEN_READ},
+	{"h: nor that it is never sound", case_idle_broken_dumb,
+	 VQP_PLANT_BROKEN_EVER},
 	{"the checksum", case_sum, VQP_PLANT_SUM},
 	{"meta: the other is asked in time", case_meta_wait,
 	 VQP_PLANT_META_WAIT},

@@ -383,6 +383,28 @@ static void test_node_dies(void **state)
 	client_close();
 }
 
+/* Queue pairs that break while nothing is posted on them: the next request, which
+ * is not posted twice, comes through. */
+static void test_idle_broken(void **state)
+{
+	struct skein_vqp *v;
+	struct pool *p;
+	unsigned i;
+
+	client_open();
+	p = pool_of(pool);
+	v = connect_to(0);
+	assert_int_equal(result(v, 0, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	for (i = 0; i < p->n_dcis; i++)
+		assert_int_equal(dev_qp_err(ctx->dev, p->dci[i]), 0);
+	for (i = 0; i < p->n_rcs; i++)
+		if (p->rc[i])
+			assert_int_equal(dev_qp_err(ctx->dev, p->rc[i]), 0);
+	assert_int_equal(result(v, 0, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	skein_vqp_free(v);
+	client_close();
+}
+
 static void write_many(struct skein_vqp *v, unsigned n)
 {
 	unsigned posted = 0, done = 0;
@@ -951,6 +973,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_region_ends, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_node_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_idle_broken, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_busy, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_datagrams_fail, setup,
