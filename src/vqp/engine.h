@@ -152,6 +152,7 @@ enum vqp_plant {
 	VQP_PLANT_REAP,	       /* a peer is judged before all is polled */
 	VQP_PLANT_RC_SIGNAL,   /* or by a SEND that may be complete */
 	VQP_PLANT_LOST,	       /* a message that nobody takes is not refused */
+	VQP_PLANT_LOST_LATE,   /* nor is one for a vqp that was before */
 	VQP_PLANT_ANSWER,      /* an answer to a vqp that is freed is refused */
 	VQP_PLANT_END,	       /* a vqp that is freed does not say so */
 	VQP_PLANT_END_EARLY,   /* nor does that wait for its messages */
@@ -435,6 +436,7 @@ struct vqp {
 	bool by_port;		   /* its messages go to the port */
 	uint32_t sent, sent_taken; /* messages sent; of those, taken */
 	uint32_t expect;	   /* the number of the next message */
+	uint32_t first;		   /* of the message that made this vqp */
 	uint32_t taken, taken_sent;
 	bool credit_out; /* a credit message is under way */
 	bool tells;	 /* the other end has asked what was taken */

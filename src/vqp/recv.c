@@ -243,7 +243,7 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 	 * been freed. It may not have told all that was taken, so this one tells
 	 * what is taken with the first message: else the sender's window would
 	 * shrink with each vqp that is freed. */
-	v->expect = v->taken = v->taken_sent = h->seq;
+	v->first = v->expect = v->taken = v->taken_sent = h->seq;
 	if (h->seq && !PLANTED(e, F4))
 		v->taken_sent -= VQP_WINDOW / 2;
 	at = child_bucket(e, bound, &h->src, h->src_vqp);
@@ -505,6 +505,14 @@ static void ended(struct vqp_engine *e, const struct msg_head *h)
 		vqp_end_take(v, h, to);
 }
 
+/* Is the message one that v never waits for? It was for the vqp before v, which is
+ * freed, and comes late: v began with one that was sent behind it. */
+static bool is_before(const struct vqp *v, const struct msg_head *h)
+{
+	return v->bound && v->first - h->seq - 1 < VQP_WINDOW &&
+	       !PLANTED(v->e, LOST_LATE);
+}
+
 /* A message of v's other end, for `to`. */
 static void message_receive(struct vqp *v, struct vqp *to,
 			    const struct msg_head *h,
@@ -524,7 +532,10 @@ static void message_receive(struct vqp *v, struct vqp *to,
 		return;
 	}
 	if ((int32_t)(h->seq - v->expect) < 0) {
-		e->counts.dropped++; /* a repeated message */
+		if (is_before(v, h))
+			lost(e, h);
+		else
+			e->counts.dropped++; /* a repeated message */
 		return;
 	}
 	if (h->seq - v->taken >= VQP_WINDOW ||

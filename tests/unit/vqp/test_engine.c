@@ -884,6 +884,35 @@ static bool case_anew_full(void)
 	       !h->e.counts.garbage;
 }
 
+/* The receiver has freed the vqp of a's messages, and the third one makes another,
+ * for the second comes late, by the queue pair that a has left: the sender hears
+ * that nobody takes it. One that comes twice is no such message. */
+static bool case_anew_behind(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 1);
+	struct vqp_pop_out p;
+	bool good = vqp_pop(bound, &p);
+
+	if (!good)
+		return false;
+	vqp_free(p.from);
+	a->sent = 3;
+	hear(a, MSG_KIND_DATA, 2);
+	hear(a, MSG_KIND_DATA, 2);
+	settle();
+	recv_post(bound, 2);
+	good = vqp_pop(bound, &p) && !vqp_pop(bound, &p) &&
+	       a->state == VQP_CONNECTED && far->e.counts.dropped == 1;
+	p.from->ours = false; /* its front knows it */
+	hear(a, MSG_KIND_DATA, 1);
+	settle();
+	good = good && !vqp_pop(bound, &p) && far->e.counts.dropped == 2 &&
+	       a->state == VQP_ERROR && a->why == IBV_WC_REM_OP_ERR;
+	vqp_free(a);
+	settle();
+	return good && vqp_pop(bound, &p) && p.status == -ECONNRESET;
+}
+
 /* What the first one sent is taken when the second has sent little; and a
  * message of the first that comes after one of the second is dropped. */
 static bool case_anew_late(void)
@@ -2173,6 +2202,7 @@ static const struct {
 	{"a vqp ends: with answers under way", case_close_answered,
 	 VQP_PLANT_ANSWER},
 	{"a message for nobody", case_lost, VQP_PLANT_LOST},
+	{"a message for a vqp before", case_anew_behind, VQP_PLANT_LOST_LATE},
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
 	{"g: a node that is full", case_full, VQP_PLANT_RNR},
