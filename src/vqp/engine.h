@@ -46,9 +46,13 @@
 #define VQP_PIECE (256u << 10) /* bytes of a READ or WRITE in one post */
 #define VQP_WINDOW 16u /* messages of a pair that the receiver has not taken */
 #define VQP_MAX 65535u
-/* Vqps made by messages. Those of one node are at most as many as are left. */
+/* Vqps made by messages. Nodes have shares of them (room.h). */
 #define VQP_CHILDREN 16384u
+#define VQP_CHILDREN_LEAST 64u
+/* So have clients, or nodes, of the slots: that of one that comes late is for as
+ * many messages as a vqp may send at once. */
 #define VQP_SLOTS 1024u
+#define VQP_SHARE_LEAST VQP_WINDOW
 #define VQP_LIVES 4u	   /* of a node, that were replaced */
 #define VQP_ROOM_ROUNDS 4u /* of the loop that waits for room */
 #define VQP_TORN_MAX 3u
@@ -143,6 +147,7 @@ enum vqp_plant {
 	VQP_PLANT_ASK_DEAF,    /* that there is none any more is no matter */
 	VQP_PLANT_CHILDREN,    /* nor all vqps that messages may make */
 	VQP_PLANT_SHARE,       /* one user may have all slots */
+	VQP_PLANT_SHARE_LEAST, /* or all but a few */
 	VQP_PLANT_END_SLOTS,   /* or those that are freed or not there */
 	VQP_PLANT_LIVES,       /* one that was replaced comes back */
 	VQP_PLANT_RNR,	       /* a peer that does not receive is dead */
@@ -414,8 +419,7 @@ struct vqp {
 	uint32_t dci, qp;
 	struct list_node queue; /* slots not posted */
 	uint32_t n_slots, n_posted;
-	/* Slots of all vqps of one user: its client, or its peer. A user may
-	 * have as many as are free: so there is always room for another. */
+	/* Slots of all vqps of one user: its client, or its peer. */
 	uint32_t *share;
 	struct vqp_slot *cut; /* a piece of it is posted, and more is left */
 	/* bytes of READs and WRITEs posted in that round of the engine */

@@ -4,6 +4,7 @@
  * whole list, room, the copy of inline bytes. See engine.h.
  */
 #include "vqp/check.h"
+#include "vqp/room.h"
 
 #include "base/assert.h"
 
@@ -20,8 +21,9 @@ bool vqp_has_slots(const struct vqp_engine *e, const uint32_t *share,
 
 	if (left < SLOTS_OURS + n)
 		return false;
-	left -= SLOTS_OURS;
-	return !share || *share + n <= left || PLANTED(e, SHARE);
+	return !share || PLANTED(e, SHARE) ||
+	       room_allows(*share, n, left - SLOTS_OURS, VQP_SLOTS - SLOTS_OURS,
+			   PLANTED(e, SHARE_LEAST) ? 0 : VQP_SHARE_LEAST);
 }
 
 /* Is there room for n more requests, and for the completion of each? */

@@ -10,6 +10,7 @@
  * message of credit at half of the window.
  */
 #include "vqp/engine.h"
+#include "vqp/room.h"
 
 #include "base/assert.h"
 #include "base/prng.h"
@@ -226,7 +227,9 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 
 	if (!p)
 		return NULL;
-	if ((e->n_children + p->children >= VQP_CHILDREN &&
+	if ((!room_allows(p->children, 1, VQP_CHILDREN - e->n_children,
+			  VQP_CHILDREN,
+			  PLANTED(e, SHARE_LEAST) ? 0 : VQP_CHILDREN_LEAST) &&
 	     !PLANTED(e, CHILDREN)) ||
 	    vqp_new(e, &v)) {
 		vqp_peer_put(e, p);

@@ -9,6 +9,7 @@
  * could take away another's wake-up; a message cannot be taken back.
  */
 #include "vqp/node/service.h"
+#include "vqp/room.h"
 
 #include "base/fence.h"
 
@@ -320,8 +321,11 @@ static void on_hello(struct node_client *c, struct attach_msg *m)
 	answer(c, m, err, fds, 2);
 }
 
-/* A domain may have as many memories as are left: so there is always room for
- * another one's. Those of one client are SERVE_MEMS at most. */
+/* A domain's memories that others cannot take, while there are some. */
+#define DOMAIN_MEMS_LEAST 4u
+
+/* Domains have shares of the memories. Those of one client are SERVE_MEMS at
+ * most. */
 static bool domain_has_room(struct node_client *c)
 {
 	const struct node_domain *d;
@@ -332,7 +336,9 @@ static bool domain_has_room(struct node_client *c)
 		d = container_of(l, struct node_domain, link);
 		all += d->mems;
 	}
-	if (all + c->domain->mems < c->node->mems_max)
+	if (all < c->node->mems_max &&
+	    room_allows(c->domain->mems, 1, c->node->mems_max - all,
+			c->node->mems_max, DOMAIN_MEMS_LEAST))
 		return true;
 	if (!c->domain->full)
 		env_log(c->node->env, ENV_LOG_WARN,

@@ -1185,6 +1185,41 @@ static bool case_share(void)
 	return good && !w->peer->slots;
 }
 
+/* Takes all slots that a user gets, and returns how many. */
+static unsigned greedy(uint32_t *share, struct vqp **v)
+{
+	*share = 0;
+	for (unsigned k = 0; k < 4; k++) {
+		v[k] = join(h, 1, 0);
+		vqp_share_set(v[k], share);
+		while (!post(v[k], 1, IBV_WR_SEND, false))
+			;
+	}
+	return *share;
+}
+
+/* However many take all that they get, the next one still gets some: for fifteen
+ * users of 16 each a quarter is kept. */
+static bool case_share_late(void)
+{
+	struct vqp *v[20][4];
+	uint32_t share[20];
+	bool good = true;
+	unsigned i, k, n;
+
+	nodes[1].slow = true;
+	for (i = 0; i < 20; i++) {
+		n = greedy(&share[i], v[i]);
+		good = good && n >= VQP_SHARE_LEAST && (i || n == 360);
+	}
+	nodes[1].slow = false;
+	for (i = 0; i < 20; i++)
+		for (k = 0; k < 4; k++)
+			vqp_destroy(v[i][k]);
+	settle();
+	return good && h->e.n_free == VQP_SLOTS;
+}
+
 /* A server answers a client that has no receive left for a moment, and then frees
  * its vqp: the answer comes all the same, once there is one. */
 static bool answer_full(void (*gives_up)(struct vqp *))
@@ -1318,14 +1353,24 @@ static bool case_children(void)
 	vqp_free(v);
 	for (n = 1; n <= VQP_CHILDREN; n++)
 		message_of_life(1, n);
-	if (far->e.n_children != VQP_CHILDREN / 2)
+	if (far->e.n_children != VQP_CHILDREN * 3 / 8)
 		return false;
 	settle();
-	nodes[0].id.port += 50;
-	message_of_life(1, 1);
-	nodes[0].id.port -= 50;
-	return far->e.n_children == VQP_CHILDREN / 2 + 1 &&
-	       far->e.counts.refusals;
+	for (unsigned i = 0; i < 30; i++) {
+		uint32_t before = far->e.n_children;
+
+		nodes[0].id.port += 50 + i;
+		for (n = 1; n <= VQP_CHILDREN; n++) {
+			message_of_life(1, n);
+			if (far->e.n_children != before + n)
+				break;
+		}
+		settle();
+		nodes[0].id.port -= 50 + i;
+		if (n <= VQP_CHILDREN_LEAST)
+			return false;
+	}
+	return far->e.counts.refusals;
 }
 
 /* A node's host starts again, and its clock with it: whatever the number, the
@@ -2218,10 +2263,14 @@ static const struct {
 	 VQP_PLANT_POSTED},
 	{"g: a refusal", case_refusal_full, VQP_PLANT_POSTED},
 	{"slots: a share for each", case_share, VQP_PLANT_SHARE},
+	{"slots: some for one that is late", case_share_late,
+	 VQP_PLANT_SHARE_LEAST},
 	{"slots: of vqps that are freed", case_ends_share, VQP_PLANT_END_SLOTS},
 	{"slots: of refusals", case_lost_share, VQP_PLANT_END_SLOTS},
 	{"vqps of messages: a share for each", case_children,
 	 VQP_PLANT_CHILDREN},
+	{"vqps of messages: some for one that is late", case_children,
+	 VQP_PLANT_SHARE_LEAST},
 	{"lives of a node", case_lives, VQP_PLANT_LIVES},
 	{"h: what is outstanding goes on", case_h, VQP_PLANT_H},
 	{"h: or ends as unknown", case_h2, VQP_PLANT_H2},

@@ -572,10 +572,11 @@ static void test_no_look(void **state)
 
 	for (k = 0; k < 6; k++)
 		id[k] = connected(w);
-	for (k = 0; k < 6; k++)
+	for (k = 0; k < 6; k++) {
 		for (i = 0; i < SERVE_QUEUE; i++)
 			write_put(w, id[k], i, true);
-	devices(w);
+		devices(w);
+	}
 	settle(w);
 	/* room for the replies to a round of requests */
 	assert_int_equal(w->s.ring.comp - w->c.comp, RING_COMPS - SERVE_BATCH);
