@@ -59,8 +59,9 @@ struct skein_pool_attr {
 	uint16_t node_port;
 	/* DC queue pairs; default 8, at most 32 */
 	unsigned dcis;
-	/* For about how long a DC queue pair retries a target that does not
-	 * answer, or has no receive; default 20 ms, at most 400 ms. */
+	/* For about how long a queue pair retries a target that does not answer,
+	 * or (DC) has no receive; default 20 ms, on soft's link between hosts
+	 * 0.3 s; at most 400 ms. */
 	uint64_t retry_ns;
 	/* for the meta server at open; default 5 s */
 	uint64_t timeout_ns;

@@ -411,6 +411,7 @@ static int pool_open(struct skein_engine *eng, uint16_t port,
 	err = pool_make(eng->ctx, &a, eng->channel, eng, &c->pool);
 	if (err)
 		goto err_frames;
+	c->pool->raw = true;
 	err = port ? port_bind(c) : 0;
 	if (err)
 		goto err_pool;

@@ -34,6 +34,13 @@ void pool_addr_print(const uint8_t g[16], uint32_t port, char *buf, size_t len)
 #define GRH_LEN 40u	     /* before a datagram */
 #define RECV_BATCH 16
 #define RNR_RETRIES 6u /* 7: for ever */
+/* Timeouts of RC queue pairs, five times before they give up: 1.3 s. But what
+ * names a region is over after REGION_RETRY_NS: 0.3 s. */
+#define PATIENT 16u
+#define LINKED 14u
+_Static_assert(5 * (4096ull << LINKED) <= REGION_RETRY_NS, "a lease's retries");
+_Static_assert(5 * (4096ull << PATIENT) > VQP_RC_PATIENCE_NS,
+	       "a probe lives for longer");
 
 /* --- the engine's port -------------------------------------------------- */
 
@@ -272,6 +279,16 @@ static int port_rc_make(void *arg, unsigned rc, struct rc_addr *own)
 	return 0;
 }
 
+/* Has the device a longer timeout of its own to this peer? A cable between hosts
+ * may be out for a moment. */
+static bool is_linked(const struct pool *p, unsigned rc)
+{
+	struct dev_caps caps;
+
+	dev_qp_caps(p->dev, p->rc[rc], &caps);
+	return caps.timeout != 0;
+}
+
 static int port_rc_join(void *arg, unsigned rc, const struct rc_addr *far,
 			const struct vqp_peer *peer)
 {
@@ -286,14 +303,15 @@ static int port_rc_join(void *arg, unsigned rc, const struct rc_addr *far,
 	/* It has one peer alone, and the engine ends the wait for a receive. */
 	opts.rnr_retry = 7;
 	opts.min_rnr_timer = 5;
-	/* Its probes are patient: five times 0.27 s. */
-	if (rc >= p->n_rcs)
-		opts.timeout = 16;
 	memcpy(&to.gid, peer->node.gid, sizeof(to.gid));
 	err = dev_qp_rtr(p->dev, p->rc[rc], &to, &opts);
-	if (!err)
-		err = dev_qp_rts(p->dev, p->rc[rc], p->rc_psn[rc], &to, &opts);
-	return err;
+	if (err)
+		return err;
+	if (rc >= p->n_rcs)
+		opts.timeout = PATIENT; /* its probes */
+	else if (!p->retry_given && is_linked(p, rc))
+		opts.timeout = p->raw ? PATIENT : LINKED;
+	return dev_qp_rts(p->dev, p->rc[rc], p->rc_psn[rc], &to, &opts);
 }
 
 /* In ERR nothing more arrives. A device may drop what it has completed of a
@@ -731,6 +749,7 @@ static int pool_up(struct pool *p, const struct skein_pool_attr *a)
 	if (!p->dev->caps.dc)
 		p->n_dcis = 0;
 	opts_fill(p, a->retry_ns);
+	p->retry_given = a->retry_ns != 0;
 	memcpy(own->gid, p->dev->gid.gid.raw, sizeof(own->gid));
 	own->port = a->node_port;
 	own->key = env_random_u64(p->env);

@@ -91,6 +91,8 @@ struct pool {
 	struct env_mutex lock;
 	struct vqp_engine e;
 	struct dev_qp_opts opts;
+	bool retry_given; /* opts.timeout is the caller's */
+	bool raw;	  /* its vqps are: no request has a lease */
 	struct ibv_cq *scq, *rcq, *ucq;
 	struct ibv_srq *srq;
 	struct ibv_qp *dct; /* NULL: the device has no DC */

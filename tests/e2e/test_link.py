@@ -105,7 +105,7 @@ def connections():
 
 def vqps():
     """A pool's messages, and calls of pooled connections, by RC queue pairs. Over
-    TCP: a pool's patience with a lost datagram is 20 ms."""
+    TCP: a pool's patience with a lost datagram is 0.3 s."""
     with Case() as case:
         env = {**PATIENT, 'SKEIN_LINK': 'auto'}
         meta = case.start([*there.inside, tool(), 'meta', '--insecure',

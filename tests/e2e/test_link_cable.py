@@ -167,6 +167,24 @@ def outages():
         outage(seconds, ('here', 'there')[number % 2])
 
 
+def pooled():
+    """Pooled calls wait for 1.3 s alone: nobody tells them of a death."""
+    with Case() as case:
+        env = {'SKEIN_LINK': 'udp'}
+        meta = case.start([*there.inside, tool(), 'meta', '--insecure',
+                           '--listen', f'{THERE}:0'], device=DEVICES.server,
+                          env=env)
+        env['SKEIN_META'] = meta.expect(
+            r'^meta: listening on (\S+), ').group(1)
+        env['SKEIN_POOLED'] = 'pool'
+        calls = Calls(case, env)
+        calls.begins()
+        cable('there', 'down')
+        time.sleep(0.5)  # so long it is out: no wait for anything
+        cable('there', 'up')
+        calls.goes_on()
+
+
 def killed():
     """Nobody waits for the retries: its control link says that it has ended."""
     for link in 'tcp', 'udp':
@@ -181,4 +199,4 @@ def killed():
 if __name__ == '__main__':
     here, there, switch = enter(3)
     join()
-    run_cases(outages, killed)
+    run_cases(outages, pooled, killed)

@@ -803,6 +803,57 @@ static void test_retries_end(void **state)
 	ctx = NULL;
 }
 
+static int setup_link(void **state)
+{
+	setenv("SKEIN_LINK", "udp", 1);
+	setenv("SKEIN_SOFT_DC", "off", 1);
+	return setup(state);
+}
+
+static int teardown_link(void **state)
+{
+	unsetenv("SKEIN_LINK");
+	unsetenv("SKEIN_SOFT_DC");
+	return teardown(state);
+}
+
+/* The timeout of the queue pair by which a pool reaches a node. */
+static uint8_t timeout_of(uint64_t retry_ns, bool raw)
+{
+	struct skein_pool_attr a = {
+		.size = sizeof(a), .meta = meta_addr, .retry_ns = retry_ns};
+	struct ibv_qp_attr qa = {0};
+	struct skein_vqp *v;
+	struct pool *p;
+	unsigned i;
+
+	assert_int_equal(skein_ctx_open(NULL, &ctx), 0);
+	assert_int_equal(skein_pool_open(ctx, &a, &pool), 0);
+	assert_int_equal(skein_vqp_mem_new(pool, MEM, 0, &mem), 0);
+	p = pool_of(pool);
+	p->raw = raw;
+	v = connect_to(0);
+	assert_int_equal(result(v, 0, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
+	for (i = 0; i < p->n_rcs && !p->rc[i]; i++)
+		;
+	assert_true(i < p->n_rcs);
+	assert_int_equal(ctx->dev->ops->query_qp(ctx->dev, p->rc[i], &qa,
+						 IBV_QP_TIMEOUT, NULL),
+			 0);
+	skein_vqp_free(v);
+	client_close();
+	return qa.timeout;
+}
+
+/* Between hosts a cable may be out for a moment: what names no region waits for as
+ * long as a probe does, the rest for as long as a lease allows. */
+static void test_link_patience(void **state)
+{
+	assert_int_equal(timeout_of(0, false), 14);
+	assert_int_equal(timeout_of(0, true), 16);
+	assert_in_range(timeout_of(SKEIN_MS(20), true), 9, 10);
+}
+
 /* More messages than a stopped process has receives: what is for other nodes goes
  * on, on the same queue pairs, and all arrive when the process goes on. */
 static void test_node_stops(void **state)
@@ -976,6 +1027,8 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(test_idle_broken, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(test_link_patience, setup_link,
+						teardown_link),
 		cmocka_unit_test_setup_teardown(test_busy, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_datagrams_fail, setup,
 						teardown),
