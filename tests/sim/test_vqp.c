@@ -42,7 +42,7 @@ static const struct {
 	{"a probe without an end", VQP_PLANT_RC_PROBED, 113},
 	{"a node's sum", VQP_PLANT_NO_SUM, 205},
 	{"a region's sum", VQP_PLANT_REGION_NO_SUM, 1},
-	{"the lease's margin", VQP_PLANT_LEASE_MARGIN, 249},
+	{"the lease's margin", VQP_PLANT_LEASE_MARGIN, 235},
 };
 
 /* In a child: it may end in an assertion. 0: no seed finds it. */
