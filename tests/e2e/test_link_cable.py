@@ -180,7 +180,7 @@ def pooled():
         calls = Calls(case, env)
         calls.begins()
         cable('there', 'down')
-        time.sleep(0.5)  # so long it is out: no wait for anything
+        time.sleep(0.2)  # so long it is out: no wait for anything
         cable('there', 'up')
         calls.goes_on()
 
