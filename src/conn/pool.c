@@ -189,7 +189,7 @@ static void failed(struct conn_peer *peer, int err)
 	else
 		conn_peer_down(peer, err,
 			       err == -SKEIN_EDEAD
-				       ? "its process has ended"
+				       ? "its node does not answer"
 				       : "its virtual queue pair has failed");
 }
 

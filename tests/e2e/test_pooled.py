@@ -47,8 +47,8 @@ def deaths():
         server.kill()
         case.forget(server)
         survivor.expect(r'^broken: .*: lost the connection to \S+ \(pid \d+\) '
-                        r'on \S+ \(\S+\): the peer is gone: its process has '
-                        'ended', NOTICE_S)
+                        r'on \S+ \(\S+\): the peer is gone: its node does '
+                        'not answer', NOTICE_S)
         counts = COUNTS.search(survivor.expect(COUNTS.pattern).string)
         assert not int(counts.group(2)), counts.group()
         survivor.expect('^closed$')
@@ -72,7 +72,7 @@ def idle_death():
         victim.kill()
         case.forget(victim)
         os.close(line)
-        server.expect('lost the connection to .*its process has ended',
+        server.expect('lost the connection to .*its node does not answer',
                       NOTICE_S)
         server.stop()
 
