@@ -37,7 +37,7 @@ WIRES = {
     'short': {'short': 20},
     'marked': {'marked': 100},
     'cut': {'cut': 2, 'cut-ms': 40},
-    'full': {'rate': 12_500_000, 'queue': 60_000, 'delay-us': 500},
+    'full': {'rate': 4_000_000, 'queue': 20_000, 'delay-us': 500},
 }
 ALL = {'lost': 5, 'twice': 10, 'late': 10, 'flipped': 5, 'short': 5,
        'marked': 10, 'cut': 1, 'cut-ms': 20, 'rate': 25_000_000,
