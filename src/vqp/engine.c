@@ -216,6 +216,23 @@ void vqp_slot_queue(struct vqp *v, struct vqp_slot *s, bool first)
 	busy_add(v);
 }
 
+static bool is_users(const struct vqp_slot *s)
+{
+	return s->kind == SLOT_USER || s->kind == SLOT_MESSAGE;
+}
+
+void vqp_slot_requeue(struct vqp *v, struct vqp_slot *s)
+{
+	struct list_node *n = v->queue.next;
+
+	while (n != &v->queue && !is_users(slot_of(n)) &&
+	       !(s->fetch && slot_of(n)->fetch == s->fetch) &&
+	       !PLANTED(v->e, WHOLE_FIRST))
+		n = n->next;
+	list_add_tail(n, &s->link); /* before n */
+	busy_add(v);
+}
+
 /* --- completions of a vqp ----------------------------------------------- */
 
 static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)
@@ -337,7 +354,7 @@ void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 		s = slot_of(v->queue.next);
 		list_del(&s->link);
 		vqp_end_unsent(v, s);
-		if (s->kind == SLOT_USER || s->kind == SLOT_MESSAGE) {
+		if (is_users(s)) {
 			vqp_comp_error(v, &s->wr, status);
 			status = IBV_WC_WR_FLUSH_ERR;
 		} else if (s->kind == SLOT_LOOKUP) {
@@ -707,7 +724,7 @@ static bool may_post(struct vqp *v, struct vqp_slot *s, uint32_t *rkey)
 	if (is_send(s) && v->qp < v->e->conf.dcis &&
 	    v->e->now_ns < v->peer->rnr_until_ns && !PLANTED(v->e, RNR_PAUSE))
 		return false;
-	if ((s->kind == SLOT_USER || s->kind == SLOT_MESSAGE) &&
+	if (is_users(s) &&
 	    (vqp_announce_waits(v) || (v->lent && v->lent->posted)) &&
 	    !PLANTED(v->e, HOLD_ORDER))
 		return false;
@@ -1108,7 +1125,8 @@ void vqp_free(struct vqp *v)
 static bool has_said_all(const struct vqp *v)
 {
 	return v->state != VQP_CONNECTED ||
-	       (list_empty(&v->queue) && !v->lent && !v->ack &&
+	       (list_empty(&v->queue) &&
+		(!v->cut || PLANTED(v->e, WHOLE_END)) && !v->lent && !v->ack &&
 		(!vqp_credit_due(v) || PLANTED(v->e, F5)));
 }
 
@@ -1223,8 +1241,6 @@ int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
 	e->conf = *conf;
 	if (!conf->lookup_wait_ns)
 		e->conf.lookup_wait_ns = VQP_LOOKUP_WAIT_NS;
-	if (!conf->piece)
-		e->conf.piece = VQP_PIECE;
 	list_init(&e->free_slots);
 	list_init(&e->busy);
 	list_init(&e->ready);

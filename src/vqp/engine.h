@@ -43,7 +43,7 @@
 #define VQP_CELL 256u	       /* of a slot: header, inline data, or records */
 #define VQP_CHAIN 16u	       /* requests of one post at most */
 #define VQP_TURN 64u	       /* requests to one peer while another waits */
-#define VQP_PIECE (256u << 10) /* bytes of a READ or WRITE in one post */
+#define VQP_PIECE (256u << 10) /* bytes of a node service's clients in a post */
 #define VQP_WINDOW 16u /* messages of a pair that the receiver has not taken */
 #define VQP_MAX 65535u
 /* Vqps made by messages. Nodes have shares of them (room.h). */
@@ -171,6 +171,8 @@ enum vqp_plant {
 	VQP_PLANT_WHOLE,	 /* a long request is posted whole */
 	VQP_PLANT_WHOLE_FREED,	 /* of a vqp that is freed, all of it is */
 	VQP_PLANT_WHOLE_ORDER,	 /* requests come between its pieces */
+	VQP_PLANT_WHOLE_FIRST,	 /* a piece goes before what it waits for */
+	VQP_PLANT_WHOLE_END,	 /* a vqp's end comes before the last piece */
 	VQP_PLANT_WHOLE_LIST,	 /* a list of requests is */
 	VQP_PLANT_LEASE_MARGIN,	 /* retries may last longer than a lease */
 };
@@ -276,7 +278,7 @@ struct vqp_conf {
 	/* The engine asks the other meta server too when the first has not
 	 * answered for so long; 0: VQP_LOOKUP_WAIT_NS. */
 	uint64_t lookup_wait_ns;
-	uint32_t piece; /* 0: VQP_PIECE */
+	uint32_t piece; /* bytes (piece.c); 0: each request goes whole */
 };
 
 enum vqp_state {
@@ -792,6 +794,9 @@ struct vqp_slot *vqp_slot_get(struct vqp *v);
 bool vqp_has_slots(const struct vqp_engine *e, const uint32_t *share,
 		   unsigned n);
 void vqp_slot_queue(struct vqp *v, struct vqp_slot *s, bool first);
+/* Before all that the user has queued, but behind what the engine has queued
+ * before that meanwhile: s may wait for it, as for the READ of a record. */
+void vqp_slot_requeue(struct vqp *v, struct vqp_slot *s);
 uint8_t *vqp_cell(struct vqp_engine *e, const struct vqp_slot *s);
 void vqp_say(struct vqp_engine *e, unsigned bit, const char *line);
 

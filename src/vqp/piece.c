@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * piece.c - long READs and WRITEs, piece by piece. A device may carry a request
- * out whole, before all others: `soft` copies it in post(). So a request of more
- * than conf.piece bytes is posted a piece at a time, each behind the completion
- * of the piece before, and in one round of the engine a vqp posts conf.piece
- * bytes at most, or one request. The requests of other vqps come between.
+ * out whole, before all others: `soft` copies it in post(). In a node service that
+ * would hold up other clients. So a request of more than conf.piece bytes is posted
+ * a piece at a time, each behind the completion of the piece before, and in one
+ * round of the engine a vqp posts conf.piece bytes at most, or one request. The
+ * requests of other vqps come between. A program's own pool posts requests whole:
+ * it holds up nobody else, and may poll seldom.
  *
  * Invariants: a vqp has one request of which a piece is posted and more is left,
  * v->cut, and posts nothing behind it: what comes later in its queue is carried
@@ -25,17 +27,19 @@ uint32_t vqp_piece_len(const struct vqp_slot *s)
 
 	if (!is_read_or_write(s))
 		return 0;
-	return left > max && !PLANTED(s->v->e, WHOLE) ? max : left;
+	return max && left > max && !PLANTED(s->v->e, WHOLE) ? max : left;
 }
 
 bool vqp_piece_waits(const struct vqp_slot *s, uint32_t len, uint32_t before)
 {
 	const struct vqp *v = s->v;
+	uint32_t max = v->e->conf.piece;
 
+	if (!max || !len || PLANTED(v->e, WHOLE_LIST))
+		return false;
 	if (v->round == v->e->rounds)
 		before += v->round_len;
-	return len && before && before + len > v->e->conf.piece &&
-	       !PLANTED(v->e, WHOLE_LIST);
+	return before && before + len > max;
 }
 
 void vqp_piece_fill(const struct vqp_slot *s, uint32_t len,
@@ -86,6 +90,6 @@ bool vqp_piece_done(struct vqp_slot *s)
 		return true; /* nobody waits for the rest */
 	s->done += s->piece;
 	s->posted = s->refused = false;
-	vqp_slot_queue(v, s, true);
+	vqp_slot_requeue(v, s);
 	return false;
 }

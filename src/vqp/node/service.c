@@ -774,6 +774,8 @@ static int node_up(struct skein_node *n, const char *path,
 	if (!err)
 		err = pool_make(n->ctx, &pa, n->channel, NULL, &n->pool);
 	if (!err)
+		n->pool->e.conf.piece = VQP_PIECE;
+	if (!err)
 		err = local_life_new(n->env, &n->life);
 	if (!err)
 		err = waiter_open(n);

@@ -17,7 +17,8 @@ static struct fake_node *nodes;
 static struct half h;
 static struct vqp *v, *w;
 static uint8_t own[8192];
-static uint64_t now_ns;
+static uint64_t now_ns, round_ns;
+static uint32_t rkey;
 
 static struct vqp *joined(struct vqp_peer *p)
 {
@@ -36,7 +37,8 @@ static void up(enum vqp_plant plant)
 	struct vqp_peer *p;
 
 	nodes = fake_nodes();
-	now_ns = 1;
+	now_ns = round_ns = 1;
+	rkey = FAKE_RKEY;
 	half_open(&h, nodes, 0, 1);
 	h.e.conf.piece = PIECE;
 	h.e.plant = plant;
@@ -45,7 +47,7 @@ static void up(enum vqp_plant plant)
 	v = joined(p);
 	w = joined(p);
 	vqp_peer_put(&h.e, p);
-	prng_fill(&h.f.rng, nodes[1].mem, sizeof(nodes[1].mem));
+	prng_fill(&h.f.rng, nodes[1].mem, FAKE_TABLE);
 	memset(own, 0, sizeof(own));
 }
 
@@ -57,7 +59,7 @@ static void down(void)
 
 static void round_one(void)
 {
-	vqp_engine_round(&h.e, ++now_ns);
+	vqp_engine_round(&h.e, now_ns += round_ns);
 }
 
 static void settle(void)
@@ -82,7 +84,7 @@ static bool post(struct vqp *q, enum ibv_wr_opcode op, uint32_t at,
 	uint64_t to = (uintptr_t)own + at;
 
 	wr.wr.rdma.remote_addr = at;
-	wr.wr.rdma.rkey = FAKE_RKEY;
+	wr.wr.rdma.rkey = rkey;
 	sge[0] = (struct ibv_sge){to, len / 3, FAKE_LKEY};
 	sge[1] = (struct ibv_sge){to + len / 3, 1, FAKE_LKEY};
 	sge[2] = (struct ibv_sge){to + len / 3 + 1, len - len / 3 - 1,
@@ -208,6 +210,26 @@ static bool case_list(void)
 	return good && same(0, 6 * 512);
 }
 
+/* Time goes by: the lease of the region is over before the last piece, and its
+ * record is READ again between two pieces. Other vqps wait for that READ, too. */
+static bool case_lease(void)
+{
+	bool good;
+
+	v->raw = w->raw = false;
+	rkey = FAKE_REGION;
+	round_ns = REGION_AGAIN_NS / 2;
+	good = post(v, IBV_WR_RDMA_READ, 0, LONG);
+	for (unsigned i = 0; i < 4; i++) {
+		fake_step(&h.f, DCI);
+		round_one();
+	}
+	good = good && nothing(v) && post(w, IBV_WR_RDMA_WRITE, 6000, 8);
+	settle();
+	return good && ended(v, 0, IBV_WC_SUCCESS) && same(0, LONG) &&
+	       ended(w, 6000, IBV_WC_SUCCESS) && h.e.counts.region_reads > 2;
+}
+
 /* The DCI breaks under the third piece: a READ goes on there. */
 static bool case_read_again(void)
 {
@@ -266,6 +288,24 @@ static bool case_closed(void)
 	return good && same(0, LONG) && h.e.n_free == VQP_SLOTS;
 }
 
+/* And the other end hears behind it that the vqp is freed. */
+static bool case_closed_end(void)
+{
+	const struct fake_dci *d = &h.f.dci[DCI];
+	bool good;
+
+	v->far_port = 9;
+	v->by_port = true;
+	good = post(v, IBV_WR_SEND, 0, 8);
+	settle();
+	good = good && post(v, IBV_WR_RDMA_READ, 0, LONG);
+	vqp_close(v);
+	settle();
+	return good && same(0, LONG) && d->tail == 1 + 5 + 1 &&
+	       d->q[d->tail - 1].wr.opcode == IBV_WR_SEND &&
+	       h.e.n_free == VQP_SLOTS;
+}
+
 static const struct {
 	const char *name;
 	bool (*run)(void);
@@ -277,10 +317,12 @@ static const struct {
 	{"others come between", case_between, VQP_PLANT_WHOLE},
 	{"the vqp's own do not", case_order, VQP_PLANT_WHOLE_ORDER},
 	{"a list", case_list, VQP_PLANT_WHOLE_LIST},
+	{"a lease ends", case_lease, VQP_PLANT_WHOLE_FIRST},
 	{"a READ that comes back", case_read_again, VQP_PLANT_WHOLE},
 	{"a WRITE that comes back", case_write_unknown, VQP_PLANT_H2},
 	{"a vqp is freed", case_freed, VQP_PLANT_WHOLE_FREED},
 	{"a vqp is closed", case_closed, VQP_PLANT_CLOSE},
+	{"a vqp is closed: its end", case_closed_end, VQP_PLANT_WHOLE_END},
 };
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))

@@ -276,6 +276,17 @@ static void freed(struct client *c, uint32_t id)
 
 /* What a client may have, and what all of its user may: refused by the call, said
  * once, and given back. */
+/* A service takes long requests piece by piece (test_piece.c); a program's own pool
+ * does not. */
+static void test_pieces(void **state)
+{
+	struct skein_node_attr a = {0};
+
+	node_open(&a);
+	assert_int_equal(node->pool->e.conf.piece, VQP_PIECE);
+	skein_node_close(node);
+}
+
 static void test_limits(void **state)
 {
 	struct skein_node_attr a = {.mem_max = 16384,
@@ -519,9 +530,10 @@ static void test_brought(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unread), cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_door),   cmocka_unit_test(test_spoke),
-		cmocka_unit_test(test_spaces), cmocka_unit_test(test_brought),
+		cmocka_unit_test(test_unread),	cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_limits),	cmocka_unit_test(test_door),
+		cmocka_unit_test(test_spoke),	cmocka_unit_test(test_spaces),
+		cmocka_unit_test(test_brought),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
