@@ -116,7 +116,8 @@ struct skein_pool_stats {
 SKEIN_API int skein_pool_open(struct skein_ctx *ctx,
 			      const struct skein_pool_attr *attr,
 			      struct skein_pool **pool);
-/* Frees its vqps and memory too. */
+/* Frees its vqps and memory too. Blocks for 1 s at most, until the other ends have
+ * been told of those that were freed. */
 SKEIN_API void skein_pool_close(struct skein_pool *pool);
 /* "10.0.0.7:40112": what others connect to. Valid as long as the pool. */
 SKEIN_API const char *skein_pool_addr(struct skein_pool *pool);

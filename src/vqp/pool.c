@@ -1312,9 +1312,33 @@ static int poll_it(struct skein_vqp *vqp, int n, struct ibv_wc *wc)
 	return got;
 }
 
-static void close_it(struct skein_pool *p)
+#define CLOSE_NS SKEIN_S(1)
+
+/* Frees its vqps, and sends what they still have to say, above all their ends: a
+ * peer that hears no end keeps its vqp. No longer than CLOSE_NS. */
+static void vqps_end(struct pool *p)
 {
-	pool_free(pool_of(p));
+	uint64_t deadline = env_deadline(env_now_ns(p->env), CLOSE_NS);
+	struct pool_vqp *h;
+
+	env_mutex_lock(p->env, &p->lock);
+	vqp_engine_at(&p->e, env_now_ns(p->env));
+	while (!list_empty(&p->vqps)) {
+		h = container_of(p->vqps.next, struct pool_vqp, link);
+		vqp_close(h->v);
+		list_del(&h->link);
+		env_free(p->env, h);
+	}
+	while (!list_empty(&p->e.closing) && p->e.now_ns < deadline)
+		if (!pool_round(p))
+			env_yield(p->env);
+	env_mutex_unlock(p->env, &p->lock);
+}
+
+static void close_it(struct skein_pool *base)
+{
+	vqps_end(pool_of(base));
+	pool_free(pool_of(base));
 }
 
 static const struct vqp_front pool_front = {

@@ -42,6 +42,12 @@ static void pool_open(struct skein_ctx **ctx, struct skein_pool **pool)
 	assert_int_equal(skein_pool_open(*ctx, &a, pool), 0);
 }
 
+/* In a node's memory: how many vqps of others it has heard to be freed. */
+static uint64_t *ends_of(void *at)
+{
+	return (uint64_t *)at + MEM / 8 - 1;
+}
+
 /* Answers each message with the same bytes. */
 static void node_main(int out)
 {
@@ -74,6 +80,12 @@ static void node_main(int out)
 
 		if (skein_vqp_pop(v, 1, &m) != 1)
 			continue;
+		if (m.status == -ECONNRESET) {
+			++*ends_of(skein_vqp_mem_addr(mem));
+			skein_vqp_free(m.from);
+			recv_post(v, rx, m.wr_id);
+			continue;
+		}
 		sge = (struct ibv_sge){(uintptr_t)skein_vqp_mem_addr(rx) +
 					       m.wr_id * 256,
 				       m.len, 0};
@@ -402,6 +414,34 @@ static void test_idle_broken(void **state)
 			assert_int_equal(dev_qp_err(ctx->dev, p->rc[i]), 0);
 	assert_int_equal(result(v, 0, IBV_WR_RDMA_WRITE), IBV_WC_SUCCESS);
 	skein_vqp_free(v);
+	client_close();
+}
+
+/* Many vqps are freed, or not even that, and the pool is closed: the other end hears
+ * of each. */
+static void test_close_tells(void **state)
+{
+	const unsigned n = 300;
+	struct skein_vqp *v[300];
+	struct patience p = {0};
+	uint64_t heard = 0;
+
+	client_open();
+	for (unsigned i = 0; i < n; i++) {
+		v[i] = connect_to(0);
+		echo(v[i], "hello");
+	}
+	for (unsigned i = 0; i < n / 2; i++)
+		skein_vqp_free(v[i]);
+	client_close();
+	client_open();
+	v[0] = connect_to(0);
+	node[0].addr += MEM - 8;
+	while (heard < n && !patience_ends(&p, heard, now_ms() * 1000000, 30)) {
+		assert_int_equal(result(v[0], 0, IBV_WR_RDMA_READ), 0);
+		heard = *(uint64_t *)skein_vqp_mem_addr(mem);
+	}
+	assert_int_equal(heard, n);
 	client_close();
 }
 
@@ -1024,6 +1064,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_region_ends, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_node_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_close_tells, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_idle_broken, setup,
 						teardown),
