@@ -388,6 +388,12 @@ static int mem_make(struct node_client *c, struct attach_msg *m,
 			      (*mem)->base.lkey, *mem);
 	if (m->id)
 		return 0;
+	if (!c->mems_said)
+		env_log(c->node->env, ENV_LOG_WARN,
+			"node: client %u (uid %u): a client may have %u "
+			"memories",
+			c->pid, c->uid, SERVE_MEMS);
+	c->mems_said = true;
 	mem_given_up(c, *mem);
 	return -EDQUOT;
 }

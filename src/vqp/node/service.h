@@ -49,6 +49,7 @@ struct node_client {
 	struct node_domain *domain;
 	unsigned logged; /* bits of quota.refused that were logged */
 	bool attached, gone;
+	bool mems_said;	   /* that it may have no more memories was logged */
 	uint64_t since_ns; /* it has connected */
 	struct serve serve;
 	int ring_fd;

@@ -274,8 +274,6 @@ static void freed(struct client *c, uint32_t id)
 	serve();
 }
 
-/* What a client may have, and what all of its user may: refused by the call, said
- * once, and given back. */
 /* A service takes long requests piece by piece (test_piece.c); a program's own pool
  * does not. */
 static void test_pieces(void **state)
@@ -287,6 +285,29 @@ static void test_pieces(void **state)
 	skein_node_close(node);
 }
 
+static void test_memories(void **state)
+{
+	struct skein_node_attr a = {0};
+	struct client c;
+
+	node_open(&a);
+	ctx->env->log = note_log;
+	client_open(&c);
+	said[0] = '\0';
+	for (unsigned i = 0; i < SERVE_MEMS; i++)
+		assert_int_equal(mem_made(&c, 1), 0);
+	assert_said(NULL, 0);
+	assert_int_equal(mem_made(&c, 1), -EDQUOT);
+	assert_said("a client may have 64 memories", 1);
+	assert_int_equal(mem_made(&c, 1), -EDQUOT);
+	assert_said(NULL, 0);
+	client_close(&c);
+	skein_node_close(node);
+	ctx->env->log = NULL;
+}
+
+/* What a client may have, and what all of its user may: refused by the call, said
+ * once, and given back. */
 static void test_limits(void **state)
 {
 	struct skein_node_attr a = {.mem_max = 16384,
@@ -530,10 +551,10 @@ static void test_brought(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unread),	cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_limits),	cmocka_unit_test(test_door),
-		cmocka_unit_test(test_spoke),	cmocka_unit_test(test_spaces),
-		cmocka_unit_test(test_brought),
+		cmocka_unit_test(test_unread),	 cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_memories), cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_door),	 cmocka_unit_test(test_spoke),
+		cmocka_unit_test(test_spaces),	 cmocka_unit_test(test_brought),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
