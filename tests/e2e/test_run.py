@@ -664,6 +664,77 @@ def test_require():
                           'to be started by skein run, too$')
 
 
+# Speaks ARGV[2] times, and until it is told; then does as CASE says.
+CHILDREN = """
+import os, select, socket, subprocess, sys
+s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+def speak(count):
+    for i in range(count):
+        s.sendall(b'PING')
+        assert s.recv(100) == b'PING', i
+speak(3)
+while not EARLY and not select.select([0], [], [], 0)[0]:
+    speak(20)
+def exits(code):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0) if code is None else os.execv('/bin/true', ['true'])
+    os.waitpid(pid, 0)
+    speak(100)
+if CASE == 'vfork':
+    subprocess.run(['/bin/true'], pass_fds=[s.fileno()])
+    speak(100)
+if CASE in ('idle', 'idle at exit'):
+    exits(None)
+if CASE in ('execs', 'execs at exit'):
+    exits('exec')
+if 'exit' in CASE:
+    s.detach()
+"""
+
+
+def reaped():
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        return True
+    return False
+
+
+def children(case, early, status):
+    """The status of a program under --require that has had a child, none of
+    which is left. Returns the report."""
+    with Case() as run:
+        path = os.path.join(run.folder, 'report')
+        words = [tool(), 'run', '--report', path]
+        server = run.start([*words, '--', sys.executable, '-c', SERVER])
+        port = server.expect(r'^(\d+)$').group(1)
+        ours, tell = os.pipe()
+        program = f'CASE, EARLY = {case!r}, {early}\n{CHILDREN}'
+        client = run.start([*words, '--require', '--', sys.executable, '-c', program,
+                            port], stdin=ours)
+        os.close(ours)
+        if not early:
+            run.until('streams', lambda: [
+                line['carrier'] for line in listed() if f':{port}' in
+                line['local'] + line['peer']] == 2 * ['stream'], 60)
+        os.close(tell)
+        client.exits(status, 60)
+        server.stop(None)
+        run.until('no child is left', reaped, 60)
+        lines = report(path) if os.path.exists(path) else []
+        if lines:
+            os.unlink(path)
+        return lines
+
+
+def test_require_vfork():
+    """A child of vfork() that is to have the connection ends with its parent."""
+    for early in False, True:
+        children('vfork', early, 70)
+
+
 # Sends more than TCP's buffers take at once and closes, ARGV[1] times.
 SENDER = """
 import socket, sys
@@ -739,7 +810,7 @@ if __name__ == '__main__':
     TESTS = [test_options, test_differential, test_link, test_shared_set,
              test_blocking_client, test_late_end, test_forking_server,
              test_unfit_end, test_forbidden, test_exec, test_spawn, test_closed,
-             test_require, test_require_ended]
+             test_require, test_require_vfork, test_require_ended]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

@@ -15,7 +15,7 @@ import re
 import sys
 
 from harness import BUILD, Case, Failure, LeftOut, run_cases, tool
-from test_run import listed, report, streams
+from test_run import listed, reaped, report, streams
 
 # Both ends speak until the client's input ends; then each does its part.
 HEAD = """
@@ -62,15 +62,6 @@ def both_on(port):
     ends = [line['carrier'] for line in listed()
             if f':{port}' in line['local'] + line['peer']]
     return ends == ['stream', 'stream']
-
-
-def reaped():
-    try:
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
-    except ChildProcessError:
-        return True
-    return False
 
 
 def said(case, words, client, server, on, killed=False):

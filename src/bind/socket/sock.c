@@ -334,6 +334,16 @@ static void leave_stream(struct sock *s, bool refuses)
 	s->prepared = false;
 }
 
+/* A child of vfork() shares the lock: it may be about to take it, or have it now.
+ * Then its parent ends at its next close, or at its own end. Locked. */
+static _Noreturn void end_required(void)
+{
+	atomic_store(&st.refused, true);
+	pthread_mutex_unlock(&st.lock);
+	REAL(_exit)(70);
+	abort();
+}
+
 void sock_tie_locked(struct sock *s, const char *reason)
 {
 	char with[80];
@@ -349,7 +359,7 @@ void sock_tie_locked(struct sock *s, const char *reason)
 		report_with(s, with, sizeof(with));
 		state_say("skein run: a connection%s stays on TCP: %s", with,
 			  reason);
-		REAL(_exit)(70);
+		end_required();
 	}
 }
 
@@ -394,6 +404,10 @@ bool sock_require(const struct sock *s, bool now)
 	const char *why = sock_reason(s);
 	char with[80];
 
+	if (atomic_load(&st.refused) && now)
+		end_required();
+	if (atomic_load(&st.refused))
+		return true;
 	if (!st.require || atomic_load(&s->mode) != SOCK_TCP || !s->tries ||
 	    s->rests)
 		return false;
@@ -404,7 +418,7 @@ bool sock_require(const struct sock *s, bool now)
 			  ? "; it has to be started by skein run, too"
 			  : "");
 	if (now)
-		REAL(_exit)(70);
+		end_required();
 	return true;
 }
 
@@ -434,6 +448,9 @@ int sock_refuse(int fd, const char *what)
 	else
 		sock_tie_locked(s, what);
 	pthread_mutex_unlock(&st.lock);
+	/* A child of vfork() starts no program behind its parent's end. */
+	if (atomic_load(&st.refused))
+		REAL(_exit)(70);
 	if (rc)
 		errno = -rc;
 	return rc;

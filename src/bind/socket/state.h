@@ -49,6 +49,7 @@ struct sock_state {
 	uint64_t idle_ns;	 /* without a byte, then to TCP; 0: never */
 	bool watched;		 /* a connection has a stream; idle.c looks */
 	bool require;		 /* a connection that stays on TCP is fatal */
+	atomic_bool refused;	 /* one stays there, so the process ends */
 	struct poller poller;	 /* how threads wait: --wait */
 	unsigned pollers;	 /* polling threads: --pollers */
 	bool pollers_awake;	 /* they look at streams of sleepers */
