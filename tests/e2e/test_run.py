@@ -735,6 +735,15 @@ def test_require_vfork():
         children('vfork', early, 70)
 
 
+def test_require_forked():
+    """A connection that was on a stream to its end is not fatal, though its end
+    hands the stream back for a child that may have it."""
+    for case in 'idle', 'idle at exit', 'execs', 'execs at exit':
+        for line in children(case, False, 0):
+            if bool(line['demotions']) != bool(line['back']):
+                raise Failure(f'{case}: {line}')
+
+
 # Sends more than TCP's buffers take at once and closes, ARGV[1] times.
 SENDER = """
 import socket, sys
@@ -810,7 +819,7 @@ if __name__ == '__main__':
     TESTS = [test_options, test_differential, test_link, test_shared_set,
              test_blocking_client, test_late_end, test_forking_server,
              test_unfit_end, test_forbidden, test_exec, test_spawn, test_closed,
-             test_require, test_require_vfork, test_require_ended]
+             test_require, test_require_vfork, test_require_forked, test_require_ended]
     if shutil.which('redis-server') and shutil.which('redis-benchmark'):
         TESTS += [test_redis, test_bgsave, test_plain_peers,
                   test_killed_client]

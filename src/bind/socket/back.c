@@ -283,6 +283,7 @@ static bool step_shared(const char *why)
 
 		if (!s || !sock_must_leave(s))
 			continue;
+		s->ends = true;
 		back_start(s, why, false);
 		over &= back_step(s) || s->back_failed;
 	}

@@ -354,8 +354,8 @@ void sock_tie_locked(struct sock *s, const char *reason)
 	s->reason = reason;
 	leave_stream(s, true);
 	status_update(s);
-	/* One that rests was on a stream. */
-	if (st.require && !s->rests) {
+	/* One that rests was on a stream, one that ends is on it to its end. */
+	if (st.require && !s->rests && !s->ends) {
 		report_with(s, with, sizeof(with));
 		state_say("skein run: a connection%s stays on TCP: %s", with,
 			  reason);
@@ -768,6 +768,7 @@ static bool close_later(struct sock *s)
 	const real_fcntl_t copy = REAL(fcntl);
 	int fd;
 
+	s->ends = true;
 	back_start(s, why, false);
 	if (back_step(s))
 		return false;

@@ -78,6 +78,7 @@ struct sock {
 	int tcp_end;	  /* 0 or -errno: TCP's end, after back_rescue() */
 	bool shared;	  /* on a stream, and a forked child has it too */
 	bool closed;	  /* by the program: fd is ours, until it is on TCP */
+	bool ends;	  /* its program closes it, or ends */
 	uint32_t holder;  /* 1 and the index in st.holders; 0: none */
 	bool tcp_event;	  /* the kernel's set has reported an event of it */
 	/* TCP was seen to be broken, perhaps before the ring says so: nothing
