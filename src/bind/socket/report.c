@@ -67,7 +67,7 @@ void report_line(struct sock *s)
 		(unsigned long long)sock_row(s)->tx_stream,
 		(unsigned long long)s->records, (unsigned long long)s->full,
 		(unsigned long long)s->asks, (unsigned long long)s->bells,
-		s->demotions, s->back_why ? s->back_why : "");
+		s->demotions, s->demotions && s->back_why ? s->back_why : "");
 	fd = open(st.report, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;
