@@ -723,9 +723,8 @@ def children(case, early, status):
         client.exits(status, 60)
         server.stop(None)
         run.until('no child is left', reaped, 60)
-        lines = report(path) if os.path.exists(path) else []
-        if lines:
-            os.unlink(path)
+        lines = report(path)
+        os.unlink(path)
         return lines
 
 
