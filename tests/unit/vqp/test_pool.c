@@ -378,6 +378,7 @@ static void test_node_dies(void **state)
 	v = connect_to(0);
 	w = connect_to(1);
 	echo(v, "alive");
+	echo(w, "alive"); /* met: no first request waits for a busy machine */
 	reap(&node_pid[0]);
 	status = result_dead(v);
 	assert_int_equal(status, IBV_WC_RETRY_EXC_ERR);
@@ -889,9 +890,11 @@ static uint8_t timeout_of(uint64_t retry_ns, bool raw)
  * long as a probe does, the rest for as long as a lease allows. */
 static void test_link_patience(void **state)
 {
+	if (getenv("SKEIN_SOFT_HARSH"))
+		skip(); /* its answers are later than that */
 	assert_int_equal(timeout_of(0, false), 14);
 	assert_int_equal(timeout_of(0, true), 16);
-	assert_in_range(timeout_of(SKEIN_MS(20), true), 9, 10);
+	assert_in_range(timeout_of(SKEIN_MS(400), true), 13, 15);
 }
 
 /* More messages than a stopped process has receives: what is for other nodes goes
