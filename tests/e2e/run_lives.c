@@ -59,34 +59,65 @@ static uint32_t draw(uint32_t n)
 
 /* --- a connection begins, and ends ----------------------------------------- */
 
-/* The library may just have opened a descriptor of its own, which it moves up at
- * once (docs/run.md): the program's number is a later one then. */
-static void lowest(struct conn *c)
+static bool used(int number)
 {
-	int n = fcntl(ctl, F_DUPFD, 0);
+	int i;
 
-	must(n >= 0 && !close(n), "the lowest number");
-	if (n > c->fd)
-		return;
-	must(dup2(c->fd, n) == n && !close(c->fd), "a lower number");
-	c->fd = n;
+	for (i = 0; i < CONNS; i++)
+		if (all[i].fd == number)
+			return true;
+	return number <= 2 || number == ctl || number == listener ||
+	       number == set;
+}
+
+/* The descriptor, at the lowest number that this program does not use, where the
+ * kernel puts it on plain TCP. The library's new one may be there: it is moved up at
+ * once (docs/run.md). */
+static int lowest(int fd)
+{
+	const int copy =
+		fcntl(fd, F_GETFD) & FD_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD;
+	int want = 0, n = -1, tries;
+
+	while (used(want))
+		want++;
+	if (fd == want)
+		return fd;
+	for (tries = 0; n != want; tries++) {
+		must(n < 0 || (!close(n) && tries < WAIT_MS), "a lower number");
+		if (tries)
+			usleep(1000);
+		n = fcntl(fd, copy, want);
+		must(n >= 0, "F_DUPFD");
+	}
+	must(!close(fd), "close");
+	return n;
+}
+
+static int new_set(void)
+{
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+
+	must(fd >= 0, "epoll_create1");
+	return lowest(fd);
 }
 
 static void begin(struct conn *c)
 {
-	int on = 1;
+	int on = 1, fd;
 
 	if (server) {
-		c->fd = accept(listener, NULL, NULL);
-		must(c->fd >= 0, "accept");
+		fd = accept(listener, NULL, NULL);
+		must(fd >= 0, "accept");
 	} else {
-		c->fd = socket(AF_INET, SOCK_STREAM, 0);
-		must(!connect(c->fd, (void *)&where, sizeof(where)), "connect");
+		fd = socket(AF_INET, SOCK_STREAM, 0);
+		must(!connect(fd, (void *)&where, sizeof(where)), "connect");
 	}
-	must(!setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)),
+	must(!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)),
 	     "TCP_NODELAY");
 	c->in_set = false;
-	lowest(c);
+	c->fd = -1;
+	c->fd = lowest(fd);
 	say("connection %d is number %d", (int)(c - all), c->fd);
 }
 
@@ -640,8 +671,7 @@ static void child_begins(void)
 {
 	int i;
 
-	set = epoll_create1(EPOLL_CLOEXEC);
-	must(set >= 0, "epoll_create1");
+	set = new_set();
 	for (i = 0; i < CONNS; i++)
 		all[i].in_set = false;
 }
@@ -721,7 +751,7 @@ static void turn_move(struct conn *c)
 		if (forked())
 			leave(t.kind / 4);
 		close(set);
-		child_begins();
+		set = -1;
 		close(gone[1]);
 		if (t.kind & 2)
 			must(read(gone[0], &b, 1) == 0, "the parent's end");
@@ -730,6 +760,7 @@ static void turn_move(struct conn *c)
 		/* A last one has it: numbers are free that were the parent's */
 		must(read(gone[0], &b, 1) == 0, "the parent's end");
 		close(gone[0]);
+		child_begins();
 		take(c, t.back);
 	} else {
 		take(c, t.sent);
@@ -962,7 +993,7 @@ static void starts(bool is_server, int word)
 		must(read(ctl, port, 2) == 2, "the port");
 		memcpy(&where.sin_port, port, 2);
 	}
-	set = epoll_create1(EPOLL_CLOEXEC);
+	set = new_set();
 	for (i = 0; i < CONNS; i++)
 		begin(&all[i]);
 	run(1);
@@ -978,7 +1009,9 @@ static void goes_on(char **argv)
 	where.sin_port = htons((uint16_t)atoi(argv[6]));
 	for (i = 0; i < CONNS; i++)
 		all[i].fd = atoi(argv[7 + i]);
-	set = epoll_create1(EPOLL_CLOEXEC);
+	if (t.kind & 1) /* exec closed it */
+		all[t.conn].fd = -1;
+	set = new_set();
 	exec_goes_on(&all[t.conn]);
 	check_all();
 	run(t.number + 1);
