@@ -160,6 +160,27 @@ static void test_spawn_elsewhere(void **state)
 	posix_spawn_file_actions_destroy(&actions);
 }
 
+/* The kernel asks for the rights of the effective user. */
+static void test_exec_by_another(void **state)
+{
+	char path[32];
+	int fd;
+
+	(void)state;
+	if (geteuid()) {
+		print_message("skipped: needs root, to be another user too\n");
+		skip();
+	}
+	fd = no_program(0700, path);
+	ends_meet(0);
+	assert_int_equal(setreuid(65534, 0), 0);
+	assert_int_equal(exec_errno(execv(path, exec_argv)), ENOENT);
+	assert_int_equal(setreuid(0, 0), 0);
+	assert_int_equal(end_mode(&ends[0]), SOCK_TIED);
+	close(fd);
+	ends_part();
+}
+
 static int up(void **state)
 {
 	(void)state;
@@ -173,6 +194,7 @@ int main(void)
 		cmocka_unit_test(test_exec_of_nothing),
 		cmocka_unit_test(test_exec_of_the_last),
 		cmocka_unit_test(test_spawn_elsewhere),
+		cmocka_unit_test(test_exec_by_another),
 	};
 
 	return cmocka_run_group_tests(tests, up, ends_down);

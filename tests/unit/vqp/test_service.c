@@ -308,6 +308,27 @@ static void test_memories(void **state)
 
 /* What a client may have, and what all of its user may: refused by the call, said
  * once, and given back. */
+/* A quarter is kept for domains with few: with 4 at most. */
+static void test_few_memories(void **state)
+{
+	struct skein_node_attr a = {0};
+	struct client c;
+
+	node_open(&a);
+	node->mems_max = 8;
+	ctx->env->log = note_log;
+	client_open(&c);
+	said[0] = '\0';
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(mem_made(&c, 1), 0);
+	assert_said(NULL, 0);
+	assert_int_equal(mem_made(&c, 1), -EDQUOT);
+	assert_said("its domain have 4 memories of 8", 1);
+	client_close(&c);
+	skein_node_close(node);
+	ctx->env->log = NULL;
+}
+
 static void test_limits(void **state)
 {
 	struct skein_node_attr a = {.mem_max = 16384,
@@ -551,10 +572,15 @@ static void test_brought(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unread),	 cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_memories), cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_door),	 cmocka_unit_test(test_spoke),
-		cmocka_unit_test(test_spaces),	 cmocka_unit_test(test_brought),
+		cmocka_unit_test(test_unread),
+		cmocka_unit_test(test_pieces),
+		cmocka_unit_test(test_memories),
+		cmocka_unit_test(test_few_memories),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_door),
+		cmocka_unit_test(test_spoke),
+		cmocka_unit_test(test_spaces),
+		cmocka_unit_test(test_brought),
 	};
 
 	if (!getenv("SKEIN_DEVICE"))

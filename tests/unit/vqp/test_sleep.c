@@ -308,6 +308,21 @@ static void *caller_main(void *arg)
 	return NULL;
 }
 
+/* An own pool's timer, which each other test puts off, wakes. */
+static void test_timer(void **state)
+{
+	struct pollfd p = {.events = POLLIN};
+	struct bed b;
+
+	(void)state;
+	bed_open(&b);
+	rests(&b);
+	p.fd = b.fd;
+	local_timer_set(pool_of(b.pool)->fd.timer, 1);
+	assert_int_equal(poll(&p, 1, patience_ms(20)), 1);
+	bed_close(&b);
+}
+
 /* All sleep on one descriptor: what one thread's round brings for another's vqp
  * wakes that one. */
 static void test_threads(void **state)
@@ -923,14 +938,22 @@ static void test_page(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH(test_turns),	  BOTH(test_threads),
-		BOTH(test_beside_poller), BOTH(test_made_by_pool),
-		BOTH(test_beside_call),	  BOTH(test_processes),
-		BOTH(test_ready),	  BOTH(test_long),
-		BOTH(test_room),	  BOTH(test_room_for_receives),
-		BOTH(test_fails_late),	  BOTH(test_fork),
-		BOTH(test_service_dies),  BOTH(test_not_open),
+		BOTH(test_turns),
+		BOTH(test_threads),
+		BOTH(test_beside_poller),
+		BOTH(test_made_by_pool),
+		BOTH(test_beside_call),
+		BOTH(test_processes),
+		BOTH(test_ready),
+		BOTH(test_long),
+		BOTH(test_room),
+		BOTH(test_room_for_receives),
+		BOTH(test_fails_late),
+		BOTH(test_fork),
+		BOTH(test_service_dies),
+		BOTH(test_not_open),
 		BOTH(test_page),
+		{"test_timer", test_timer, setup, teardown, NULL},
 	};
 
 	if (!getenv("SKEIN_DEVICE"))
