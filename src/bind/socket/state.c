@@ -146,7 +146,6 @@ static void fork_child(void)
 	pthread_cond_init(&st.back_cond, NULL);
 	st.backs = NULL;
 	st.askers = NULL;
-	st.lost_said = (struct env_log_limit){0};
 	st.draining = 0; /* by a thread of the parent's */
 	st.host = NULL;	 /* the parent's */
 	st.env = NULL;	 /* the parent's */
