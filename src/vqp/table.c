@@ -4,7 +4,7 @@
  * through which they READ it if the device has DC, and a listener for the
  * nodes' own connections.
  * Its CPU answers nothing; it clears records that are not renewed, by its own
- * clock.
+ * clock, and mends the head.
  */
 #include "vqp/pool.h"
 
@@ -29,6 +29,7 @@ struct skein_meta {
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
 	struct ibv_qp *dct;
+	uint8_t head[META_RECORD]; /* as it stands in the table */
 	uint32_t places;
 	struct place *place;
 	uint64_t swept_ns, garbage;
@@ -73,7 +74,8 @@ static int table_make(struct skein_meta *m, unsigned nodes)
 	memcpy(h.gid, m->dev->gid.gid.raw, sizeof(h.gid));
 	h.dctn = m->dct ? m->dct->qp_num : 0;
 	h.places = m->places;
-	meta_head_encode(&h, skein_mem_addr(m->mem));
+	meta_head_encode(&h, m->head);
+	memcpy(skein_mem_addr(m->mem), m->head, META_RECORD);
 	return skein_mem_share(m->mem, META_NAME,
 			       SKEIN_MEM_READ | SKEIN_MEM_WRITE);
 }
@@ -159,6 +161,15 @@ static void place_sweep(struct skein_meta *m, uint32_t i, uint64_t now)
 	memset(r, 0, META_RECORD);
 }
 
+/* Any node can write there. */
+static void head_mend(struct skein_meta *m)
+{
+	if (!memcmp(skein_mem_addr(m->mem), m->head, META_RECORD))
+		return;
+	memcpy(skein_mem_addr(m->mem), m->head, META_RECORD);
+	m->garbage++;
+}
+
 int skein_meta_progress(struct skein_meta *m, uint64_t *garbage)
 {
 	uint64_t now;
@@ -170,6 +181,7 @@ int skein_meta_progress(struct skein_meta *m, uint64_t *garbage)
 	if (!m->swept_ns || now - m->swept_ns >= META_RENEW_NS / 2) {
 		m->swept_ns = now;
 		m->nodes = 0;
+		head_mend(m);
 		for (i = 0; i < m->places; i++)
 			place_sweep(m, i, now);
 	}
