@@ -72,12 +72,15 @@ def said(case, words, client, server, on, killed=False):
     serves = case.start([*words, SERVER + server], 'server', env=env)
     port = serves.expect(r'port (\d+)').group(1)
     ours, tell = os.pipe()
+    if not on:
+        os.close(tell)
     speaks = case.start([*words, CLIENT + client, port], 'client', env=env,
                         stdin=ours)
     os.close(ours)
     if len(words) > 2 and on:
         case.until('both ends are on streams', lambda: both_on(port), 60)
-    os.close(tell)
+    if on:
+        os.close(tell)
     speaks.exits(-9 if killed else 0, 30)
     serves.exits(0, 60)
     case.until('children that were left have ended', reaped, 60)
