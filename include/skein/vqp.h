@@ -199,9 +199,12 @@ struct skein_vqp_msg {
 	/* 0, or -EMSGSIZE: the receive was too short; -ECONNABORTED: the sender
 	 * has ended, or given up, while a long message was READ;
 	 * -ECONNRESET: no message, the sender has freed its vqp, or its process
-	 * behind a node service has ended, and all its messages were popped.
-	 * Free from: requests on it fail. A sender tells nothing if its vqp has
-	 * failed as this process took nothing for 5 s, or if its node died. */
+	 * has ended, and all its messages were popped. Free from: requests on
+	 * it fail. A process that was killed counts as ended when its device
+	 * has not answered twice, a second apart; without DC 15 s after its
+	 * queue pair has failed, and never if others took that (rcs). A sender
+	 * tells nothing if its vqp has failed as this process took nothing for
+	 * 5 s. */
 	int status;
 };
 

@@ -515,14 +515,15 @@ static void answer(struct node *n, struct vqp *to, struct record *r)
 		r->answers++;
 }
 
-/* The sender has freed its vqp. */
+/* The sender has freed its vqp, or is dead. */
 static void gone(struct node *n, struct vqp *from)
 {
 	struct record *r = from->front;
 
 	recvs_post(n, n->bound, n->rx, 1);
 	books_ended(&n->run->books, r,
-		    n->run->nodes[r->from].life == r->from_life);
+		    node_lives(n->run, r->from, r->from_life));
+	r->unanswered = true;
 	vqp_engine_at(&n->pool->e, node_now(n));
 	vqp_close(from);
 }
@@ -535,9 +536,16 @@ bool client_ends_known(struct node *n)
 		const struct vqp *v = e->vqps[i];
 		const struct record *r = v && v->bound ? v->front : NULL;
 
-		if (r && r->ended && books_sound(&n->run->books, r) &&
-		    n->run->nodes[r->from].life == r->from_life)
+		if (!r)
+			continue;
+		if (!node_lives(n->run, r->from, r->from_life)) {
+			/* Without DC, or with it one way only, it may be never
+			 * told: skein/vqp.h. */
+			if (v->peer->dc)
+				return false;
+		} else if (r->ended && books_sound(&n->run->books, r)) {
 			return false;
+		}
 	}
 	return true;
 }

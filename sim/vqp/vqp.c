@@ -440,6 +440,7 @@ static void node_born(struct actor *a)
 	struct node *n = node_of(a);
 
 	n->life++;
+	n->killed = false;
 	n->port = 1000 * a->i + n->life;
 	n->words_id = n->region_id = n->next_word = n->n_records = 0;
 	n->pool = NULL;
@@ -457,6 +458,7 @@ static void node_killed(struct actor *a)
 	struct node *n = node_of(a);
 
 	a->ctx = NULL; /* meta_stop() */
+	n->killed = true;
 	n->unsure |= !n->pool;
 	n->words_id = n->region_id = 0;
 	n->pool = NULL;

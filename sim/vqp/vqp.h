@@ -73,6 +73,7 @@ struct node {
 	struct actor a;
 	struct run *run;
 	uint32_t life; /* which of its processes this is */
+	bool killed;   /* that one was; none has begun since */
 	/* what others need of it */
 	bool known; /* its GID is */
 	uint8_t gid[16];
@@ -122,6 +123,12 @@ static inline uint64_t node_now(struct node *n)
 	return sim_thread_now(n->run->party.w);
 }
 
+/* Is that process of actor i there? */
+static inline bool node_lives(const struct run *run, unsigned i, uint32_t life)
+{
+	return run->nodes[i].life == life && !run->nodes[i].killed;
+}
+
 /* Nodes have the numbers of their actors. */
 static inline struct node *node_any(struct node *n)
 {
@@ -138,7 +145,7 @@ bool client_finish(struct client *c);
 /* A message for the node's bound vqp; it may be answered. */
 void client_message(struct node *n, const struct vqp_pop_out *m);
 
-/* Does the node know of all vqps that have ended? */
+/* Does the node know of all vqps that have ended, also with their processes? */
 bool client_ends_known(struct node *n);
 
 /* Posts a READ of a region that the client's target had once. False: it cannot

@@ -17,8 +17,9 @@
  *	                                                      queue pair is as good
  *	closing, ERROR, no end   the next round               destroyed
  *
- * A dead peer hears no end, nor does one that took nothing for 5 s: what it has
- * of the vqp stays until its program frees it.
+ * A peer that took nothing for 5 s hears no end: what it has of the vqp stays until
+ * its program frees it. A dead one sends none: life.c finds that out, and all that
+ * its messages made ends in the same way.
  *
  * Invariants: the last message has the number behind the last one sent, and is
  * told to the front behind all of those. A vqp that owes it is in engine.closing
@@ -93,6 +94,15 @@ void vqp_end_look(struct vqp *v, struct vqp *to)
 	m->ends = true;
 	list_add_tail(&to->messages, &m->link);
 	vqp_ready_note(to);
+}
+
+void vqp_end_died(struct vqp *v)
+{
+	if (!v->bound || PLANTED(v->e, END_DIED))
+		return;
+	v->far_ends = true;
+	v->far_sent = v->expect;
+	vqp_end_look(v, v->bound);
 }
 
 void vqp_far_gone(struct vqp *v)

@@ -138,6 +138,7 @@ void vqp_join(struct vqp *v, struct vqp_peer *p)
 	v->peer = p;
 	v->dci = p->dci[p->turn++ % VQP_PEER_DCIS];
 	v->state = VQP_CONNECTED;
+	p->connected += v->by_port;
 	if (!v->share)
 		vqp_share_set(v, NULL);
 	v->qp = vqp_rc_choose(v);
@@ -372,6 +373,8 @@ void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 		vqp_slot_put(v->e, s);
 	}
 	busy_del(v);
+	if (v->why == IBV_WC_RETRY_EXC_ERR)
+		vqp_end_died(v);
 }
 
 /* --- completions of a DCI ----------------------------------------------- */
@@ -650,8 +653,12 @@ static void take(struct vqp_engine *e, const struct ibv_wc *wc)
 	struct vqp_slot *s, *t;
 	struct vqp_qp *d;
 
-	if (at >= VQP_SLOTS) {
-		vqp_rc_probed(e, at - VQP_SLOTS, gen,
+	if (at == VQP_WR_ASK) {
+		vqp_life_answer(e, gen, wc->status);
+		return;
+	}
+	if (at >= VQP_WR_RC) {
+		vqp_rc_probed(e, at - VQP_WR_RC, gen,
 			      wc->status == IBV_WC_SUCCESS);
 		return;
 	}
@@ -665,6 +672,8 @@ static void take(struct vqp_engine *e, const struct ibv_wc *wc)
 		return;
 	}
 	d->broke = false;
+	if (d->target)
+		d->target->heard_ns = e->now_ns;
 	d->sq_used -= s->covers;
 	e->cq_used -= s->covers;
 	do {
@@ -1100,8 +1109,10 @@ void vqp_destroy(struct vqp *v)
 	if (list_linked(&v->closing))
 		list_del(&v->closing);
 	vqp_unbind(v);
-	if (v->peer)
+	if (v->peer) {
+		v->peer->connected -= v->by_port;
 		vqp_peer_put(e, v->peer);
+	}
 	e->vqps[v->id] = NULL;
 	release(e, v->comps.at);
 	release(e, v->recvs.at);
@@ -1224,6 +1235,7 @@ int vqp_engine_round(struct vqp_engine *e, uint64_t now_ns)
 	if (!list_empty(&e->lending))
 		vqp_announce_run(e);
 	vqp_rcs_run(e);
+	moved += vqp_life_run(e);
 	moved += vqp_pump(e);
 	if (!list_empty(&e->closing))
 		closing_run(e);
@@ -1248,6 +1260,7 @@ int vqp_engine_init(struct vqp_engine *e, const struct vqp_conf *conf)
 	list_init(&e->closing);
 	list_init(&e->lending);
 	list_init(&e->want_rc);
+	list_init(&e->parents);
 	if (!conf->rc_busy)
 		e->conf.rc_busy = VQP_RC_BUSY;
 	e->slots = alloc(e, VQP_SLOTS * sizeof(*e->slots));
@@ -1279,6 +1292,7 @@ void vqp_engine_fini(struct vqp_engine *e)
 		if (e->slots[i].fetch)
 			vqp_fetch_over(e, &e->slots[i]);
 	vqp_rcs_fini(e);
+	vqp_life_fini(e);
 	for (i = 0; i < e->conf.dcis; i++)
 		if (e->qp[i].target)
 			vqp_peer_put(e, e->qp[i].target);

@@ -76,6 +76,16 @@
  * VQP_RNR_NS without any progress all vqps to it fail. */
 #define VQP_RNR_PAUSE_NS 100000000ull
 #define VQP_RNR_NS 5000000000ull
+/* life.c. So many peers are looked at each time. */
+#define VQP_QUIET_NS 1000000000ull
+#define VQP_ASKED_NS 1000000000ull
+#define VQP_LOST_NS 1000000000ull
+#define VQP_LOST_RC_NS 15000000000ull
+#define VQP_LOOK_NS 100000000ull
+#define VQP_LOOKS 32u
+/* wr_id of what is no slot's: rc.c's questions, and life.c's */
+#define VQP_WR_RC VQP_SLOTS
+#define VQP_WR_ASK (VQP_SLOTS + VQP_RCS_MAX)
 
 /* Mistakes that a test asks for, to prove that it finds them. Only in objects
  * built with VQP_PLANT. */
@@ -165,6 +175,15 @@ enum vqp_plant {
 	VQP_PLANT_END_CREDIT,  /* or waits for credit that is dropped */
 	VQP_PLANT_END_READ,    /* nor for one of them that is READ */
 	VQP_PLANT_END_FREED,   /* a front is told of a vqp that it has freed */
+	VQP_PLANT_LIFE,	       /* nobody asks whether a sender lives */
+	VQP_PLANT_LIFE_BUSY,   /* or each second one that is heard of */
+	VQP_PLANT_LIFE_ONCE,   /* one answer that does not come is enough */
+	VQP_PLANT_LIFE_RC,     /* one that sent by RC is no matter */
+	VQP_PLANT_RC_WANT,     /* a vqp with nothing to send asks for one */
+	VQP_PLANT_RC_KEPT,     /* a queue pair that is idle ends always */
+	VQP_PLANT_LIFE_STUCK,  /* or is waited for without an end */
+	VQP_PLANT_LIFE_OLD,    /* that one did not come counts for ever */
+	VQP_PLANT_END_DIED,    /* the front is not told of a dead one */
 	VQP_PLANT_FREE,	       /* and its messages that were not popped */
 	VQP_PLANT_NO_SUM,      /* a node's record is taken torn */
 	VQP_PLANT_REGION_NO_SUM, /* a region's record is taken torn */
@@ -185,7 +204,7 @@ struct vqp_peer {
 	struct vqp_peer *next; /* in its bucket */
 	struct meta_node node;
 	uint64_t was[VQP_LIVES]; /* its earlier incarnations; 0: none */
-	bool dc;		 /* DC reaches it */
+	bool dc, dc_back;	 /* DC reaches it; and this node from there */
 	struct vqp_rc *rc;	 /* asked for, or used; NULL: none */
 	/* in engine.want_rc, since when; not asked for before */
 	struct list_node wants_rc;
@@ -196,9 +215,14 @@ struct vqp_peer {
 	/* It has had no receive left since then; 0: it has. And it is sent
 	 * nothing by DC until then. */
 	uint64_t rnr_ns, rnr_until_ns;
-	void *way;	   /* the port's: its address handle */
-	uint32_t slots;	   /* of vqps that have this peer as share */
-	uint32_t children; /* vqps that its messages made */
+	void *way;	    /* the port's: its address handle */
+	uint32_t slots;	    /* of vqps that have this peer as share */
+	uint32_t children;  /* vqps that its messages made */
+	uint32_t connected; /* vqps of ours to a port of it */
+	/* life.c: in engine.parents while it has children and may live; its last
+	 * sign of life, the last question, the first one without an answer */
+	struct list_node parents;
+	uint64_t heard_ns, asked_ns, lost_ns;
 	uint32_t refs;
 	uint8_t dci[VQP_PEER_DCIS];
 	uint8_t turn;
@@ -221,7 +245,8 @@ struct vqp_port {
 	 * is never known. */
 	bool (*broken)(void *arg, unsigned qp);
 	/* The DCI has failed: puts a new one in its place. Requests outstanding
-	 * on the old one complete no more, or late. */
+	 * on the old one complete no more, or late. Number conf.dcis + 2 *
+	 * conf.rcs is one more, for questions: there is none before. */
 	int (*replace)(void *arg, unsigned dci);
 	/* How to reach a node; freed by way_free(). */
 	int (*way)(void *arg, const struct meta_node *n, void **way);
@@ -544,6 +569,13 @@ struct vqp_engine {
 	uint32_t peers_made;
 	struct vqp *children[VQP_CHILD_BUCKETS];
 	uint32_t n_children;
+	struct list_node parents; /* peers */
+	uint32_t n_parents;
+	struct vqp_peer *asked; /* whether it lives; or NULL */
+	uint32_t ask;		/* the number of the last question */
+	bool can_ask;		/* the queue pair for it is there, and good */
+	uint64_t looked_ns;
+	uint32_t looks; /* left, until VQP_LOOK_NS later */
 	struct vqp *ports[VQP_PORT_BUCKETS];
 	bool credits_due; /* a message of credit found no slot */
 	struct vqp_meta meta[VQP_METAS];
@@ -668,6 +700,21 @@ void vqp_end_take(struct vqp *v, const struct msg_head *h, struct vqp *to);
 void vqp_end_look(struct vqp *v, struct vqp *to);
 /* The other end is gone: v fails. */
 void vqp_far_gone(struct vqp *v);
+/* Its process is dead: the front hears so behind the messages that have come. */
+void vqp_end_died(struct vqp *v);
+
+/* life.c */
+/* The peer has its first child; it has none any more. */
+void vqp_parent_add(struct vqp_engine *e, struct vqp_peer *p);
+void vqp_parent_del(struct vqp_engine *e, struct vqp_peer *p);
+/* Asks peers that were not heard of whether they live. Returns what moved. */
+int vqp_life_run(struct vqp_engine *e);
+void vqp_life_answer(struct vqp_engine *e, uint32_t ask,
+		     enum ibv_wc_status status);
+/* The peer has not answered; its process is dead. */
+void vqp_life_lost(struct vqp_engine *e, struct vqp_peer *p);
+void vqp_life_died(struct vqp_engine *e, struct vqp_peer *p);
+void vqp_life_fini(struct vqp_engine *e);
 
 /* peer.c */
 /* The cached node, without a reference; or NULL. */

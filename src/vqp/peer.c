@@ -60,10 +60,14 @@ void vqp_peer_forget(struct vqp_engine *e, struct vqp_peer *p)
 		peer_free(e, p);
 }
 
+static bool has_dc(struct vqp_engine *e, const struct meta_node *n)
+{
+	return !e->conf.port->has_dc || e->conf.port->has_dc(e->conf.arg, n);
+}
+
 bool vqp_dc_reaches(struct vqp_engine *e, const struct meta_node *n)
 {
-	return e->conf.dcis && n->dctn &&
-	       (!e->conf.port->has_dc || e->conf.port->has_dc(e->conf.arg, n));
+	return e->conf.dcis && n->dctn && has_dc(e, n);
 }
 
 static struct vqp_peer *peer_new(struct vqp_engine *e,
@@ -83,6 +87,7 @@ static struct vqp_peer *peer_new(struct vqp_engine *e,
 		return NULL;
 	}
 	p->dc = vqp_dc_reaches(e, n);
+	p->dc_back = e->conf.self.dctn && has_dc(e, n);
 	/* In turn: as few peers as can be have a DCI in common, so a peer that
 	 * dies holds up few others. */
 	for (i = 0; i < VQP_PEER_DCIS && e->conf.dcis; i++)

@@ -59,15 +59,25 @@ static int rc_post(struct pool *p, struct ibv_qp *qp, struct ibv_send_wr *wr)
 	return -ibv_post_send(qp, &mark, &bad);
 }
 
+static bool is_asker(const struct pool *p, unsigned qp)
+{
+	return qp == p->n_dcis + 2 * p->n_rcs;
+}
+
+static struct ibv_qp **dci_at(struct pool *p, unsigned qp)
+{
+	return is_asker(p, qp) ? &p->asker : &p->dci[qp];
+}
+
 static int port_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 		     unsigned n, const struct vqp_peer *to)
 {
 	struct pool *p = arg;
 
 	(void)n;
-	if (dci >= p->n_dcis)
+	if (dci >= p->n_dcis && !is_asker(p, dci))
 		return rc_post(p, p->rc[dci - p->n_dcis], wr);
-	return p->dev->ops->post_dc(p->dev, p->dci[dci], wr, to->way,
+	return p->dev->ops->post_dc(p->dev, *dci_at(p, dci), wr, to->way,
 				    to->node.dctn, to->node.key);
 }
 
@@ -87,26 +97,26 @@ static bool port_broken(void *arg, unsigned qp)
 	return __atomic_load_n(&q->state, __ATOMIC_ACQUIRE) == IBV_QPS_ERR;
 }
 
-static int dci_make(struct pool *p, unsigned i)
+static int dci_make(struct pool *p, struct ibv_qp **qp)
 {
 	struct ibv_qp_init_attr a = {.send_cq = p->scq,
 				     .recv_cq = p->scq,
 				     .cap = {.max_send_wr = POOL_SQ,
 					     .max_send_sge = VQP_SGES + 1}};
 
-	return p->dev->ops->create_dci(p->dev, p->ctx->pd, &a, &p->opts,
-				       &p->dci[i]);
+	return p->dev->ops->create_dci(p->dev, p->ctx->pd, &a, &p->opts, qp);
 }
 
 static int port_replace(void *arg, unsigned dci)
 {
 	struct pool *p = arg;
+	struct ibv_qp **qp = dci_at(p, dci);
 
-	if (p->dci[dci]) {
-		p->dev->ops->destroy_qp(p->dev, p->dci[dci]);
-		p->dci[dci] = NULL;
+	if (*qp) {
+		p->dev->ops->destroy_qp(p->dev, *qp);
+		*qp = NULL;
 	}
-	return dci_make(p, dci);
+	return dci_make(p, qp);
 }
 
 static int port_way(void *arg, const struct meta_node *n, void **way)
@@ -689,7 +699,7 @@ static int objects_make(struct pool *p, uint64_t key)
 	if (!err && p->n_rcs)
 		err = ud_make(p);
 	for (i = 0; i < p->n_dcis && !err; i++)
-		err = dci_make(p, i);
+		err = dci_make(p, &p->dci[i]);
 	for (i = 0; i < POOL_RECVS && !err; i++)
 		err = recv_post(p, i);
 	return err;
@@ -806,6 +816,8 @@ void pool_free(struct pool *p)
 	for (i = 0; i < p->n_dcis; i++)
 		if (p->dci[i])
 			ops->destroy_qp(p->dev, p->dci[i]);
+	if (p->asker)
+		ops->destroy_qp(p->dev, p->asker);
 	if (p->dct)
 		ops->destroy_qp(p->dev, p->dct);
 	if (p->engine_up)

@@ -98,6 +98,7 @@ struct pool {
 	struct ibv_qp *dct; /* NULL: the device has no DC */
 	struct ibv_qp *ud;  /* engines' datagrams */
 	struct ibv_qp *dci[VQP_DCIS_MAX];
+	struct ibv_qp *asker; /* a DCI for questions (life.c); or NULL */
 	struct ibv_qp *rc[2 * VQP_RCS_MAX]; /* as the engine numbers them */
 	uint32_t rc_psn[2 * VQP_RCS_MAX];
 	unsigned n_dcis, n_rcs;

@@ -142,7 +142,9 @@ uint32_t vqp_rc_choose(struct vqp *v)
 	}
 	if (p->dc)
 		return v->dci;
-	want(v->e, p);
+	/* What messages have made may never send; its peer may make no calls. */
+	if (v->by_port || !list_empty(&v->queue) || PLANTED(v->e, RC_WANT))
+		want(v->e, p);
 	return VQP_NO_QP;
 }
 
@@ -428,6 +430,21 @@ static void in_free(struct vqp_engine *e, struct vqp_rc_in *in)
 	vqp_peer_put(e, p);
 }
 
+/* The peer is dead; or it may be, unless it has ended its own, which we hear
+ * soon. */
+static void in_lost(struct vqp_engine *e, struct vqp_rc_in *in, bool is_dead)
+{
+	struct vqp_peer *p = in->peer;
+
+	p->refs++;
+	in_free(e, in);
+	if (is_dead)
+		vqp_life_died(e, p);
+	else
+		vqp_life_lost(e, p);
+	vqp_peer_put(e, p);
+}
+
 static int in_probe(struct vqp_engine *e, const struct vqp_rc_in *in)
 {
 	return e->conf.port->rc_probe(e->conf.arg,
@@ -444,7 +461,7 @@ static void look_in(struct vqp_engine *e)
 	if (!in->peer)
 		return;
 	if (in_probe(e, in) == -ENOTCONN)
-		in_free(e, in);
+		in_lost(e, in, true);
 	else
 		tell(e, in->peer, RC_READY, in->at, in->gen, &in->own);
 }
@@ -467,7 +484,7 @@ static void probe_ins(struct vqp_engine *e)
 		    in_probe(e, in) != -EOPNOTSUPP)
 			continue;
 		e->rc_probes += e->rc_probes == UINT32_MAX ? 2 : 1;
-		wr.wr_id = (uint64_t)e->rc_probes << 32 | (VQP_SLOTS + i);
+		wr.wr_id = (uint64_t)e->rc_probes << 32 | (VQP_WR_RC + i);
 		if (e->conf.port->post(e->conf.arg,
 				       e->conf.dcis + e->conf.rcs + i, &wr, 1,
 				       in->peer))
@@ -486,10 +503,12 @@ void vqp_rc_probed(struct vqp_engine *e, uint32_t i, uint32_t probe, bool ok)
 		return;
 	in->probe = 0;
 	e->cq_used--;
-	if (ok)
+	if (ok) {
+		in->peer->heard_ns = e->now_ns;
 		return;
+	}
 	e->counts.rcs_failed++;
-	in_free(e, in);
+	in_lost(e, in, false);
 }
 
 /* Others wait for it: ends it once it is not used, or has been for its turn and
@@ -503,6 +522,13 @@ static void back_look(struct vqp_engine *e, struct vqp_rc *r)
 	/* behind those that wait now */
 	p->rc_again_ns = e->now_ns + VQP_RC_SAMPLE_NS;
 	give_back(e, r);
+}
+
+/* The peer asks by it whether this process lives, as long as vqps here may have
+ * made some there. */
+static bool is_kept(const struct vqp_engine *e, const struct vqp_rc *r)
+{
+	return !r->peer->dc_back && r->peer->connected && !PLANTED(e, RC_KEPT);
 }
 
 void vqp_rcs_run(struct vqp_engine *e)
@@ -523,7 +549,8 @@ void vqp_rcs_run(struct vqp_engine *e)
 	}
 	for (r = e->rc; r < e->rc + e->conf.rcs && e->rcs_open; r++) {
 		if (r->state == VQP_RC_USED &&
-		    e->now_ns - r->used_ns >= VQP_RC_IDLE_NS && !in_use(e, r))
+		    e->now_ns - r->used_ns >= VQP_RC_IDLE_NS &&
+		    !is_kept(e, r) && !in_use(e, r))
 			end(e, r);
 		else if (r->state == VQP_RC_USED && r->back)
 			back_look(e, r);
@@ -706,6 +733,7 @@ void vqp_engine_datagram(struct vqp_engine *e, const uint8_t *buf, size_t len)
 	p = vqp_peer_get(e, &m.from);
 	if (!p)
 		return;
+	p->heard_ns = e->now_ns;
 	if (m.kind == RC_ASK) {
 		asked(e, &m, p);
 	} else {

@@ -253,7 +253,8 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 	v->child_next = *at;
 	*at = v;
 	e->n_children++;
-	p->children++;
+	if (!p->children++)
+		vqp_parent_add(e, p);
 	return v;
 }
 
@@ -266,7 +267,8 @@ static void child_unlink(struct vqp *v)
 		at = &(*at)->child_next;
 	*at = v->child_next;
 	v->e->n_children--;
-	v->peer->children--;
+	if (!--v->peer->children)
+		vqp_parent_del(v->e, v->peer);
 	v->bound = NULL;
 }
 
@@ -593,6 +595,7 @@ void vqp_engine_receive(struct vqp_engine *e, const uint8_t *buf, size_t len)
 		lost(e, &h);
 		return;
 	}
+	v->peer->heard_ns = e->now_ns;
 	if (!credit_take(v, &h)) {
 		garbage(e);
 		return;

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SEEDS 300u
+#define SEEDS 400u
 
 /* from: a seed from which on it is found soon. */
 static const struct {
@@ -27,7 +27,7 @@ static const struct {
 	{"d", VQP_PLANT_D, 1},
 	{"e", VQP_PLANT_E, 1},
 	{"f", VQP_PLANT_F, 35},
-	{"g", VQP_PLANT_G, 58},
+	{"g", VQP_PLANT_G, 70},
 	{"g2", VQP_PLANT_G2, 16},
 	{"ranges and rights", VQP_PLANT_REGION, 1},
 	{"the lease's end", VQP_PLANT_LEASE, 222},
@@ -35,11 +35,13 @@ static const struct {
 	{"the drain", VQP_PLANT_RC_DRAIN, 165},
 	{"one in use", VQP_PLANT_RC_IN_USE, 12},
 	{"close", VQP_PLANT_CLOSE, 8},
-	{"credit is asked for", VQP_PLANT_ASK, 62},
-	{"there is none any more", VQP_PLANT_ASK_DEAF, 179},
+	{"credit is asked for", VQP_PLANT_ASK, 80},
+	{"there is none any more", VQP_PLANT_ASK_DEAF, 340},
 	{"the end is told", VQP_PLANT_END, 1},
-	{"no probe", VQP_PLANT_RC_PROBE, 113},
-	{"a probe without an end", VQP_PLANT_RC_PROBED, 113},
+	{"nobody asks", VQP_PLANT_LIFE, 1},
+	{"a dead one's end is told", VQP_PLANT_END_DIED, 1},
+	{"no probe", VQP_PLANT_RC_PROBE, 200},
+	{"a probe without an end", VQP_PLANT_RC_PROBED, 200},
 	{"a node's sum", VQP_PLANT_NO_SUM, 205},
 	{"a region's sum", VQP_PLANT_REGION_NO_SUM, 1},
 	{"the lease's margin", VQP_PLANT_LEASE_MARGIN, 235},

@@ -19,7 +19,8 @@
 #define FAKE_DCIS 4u
 #define FAKE_RCS 2u
 #define FAKE_QPS (FAKE_DCIS + FAKE_RCS)
-#define FAKE_ALL (FAKE_QPS + FAKE_RCS) /* those of peers that send, too */
+#define FAKE_ASKER (FAKE_QPS + FAKE_RCS) /* those of peers that send, too */
+#define FAKE_ALL (FAKE_ASKER + 1)	 /* and the DCI for questions */
 #define FAKE_SQ 16u
 #define FAKE_CQ 40u
 #define FAKE_RKEY 7u /* of the device */
@@ -115,7 +116,7 @@ struct fake {
 	bool sick;	 /* all that are made anew are broken, too */
 	bool knows_dead; /* the device says which peers live */
 	bool all_dead;	 /* it says that none does */
-	unsigned probes;
+	unsigned probes, asks;
 	enum ibv_wc_status breaks; /* the next request ends so; 0: as it does */
 	bool reads_fail;	   /* of memory that was announced */
 	/* called before such a READ is carried out, once */
@@ -156,7 +157,8 @@ static inline int fake_post(void *arg, unsigned dci, struct ibv_send_wr *wr,
 		fake_wrong(f, "a send queue overflows");
 		return -ENOMEM;
 	}
-	f->probes += dci >= FAKE_QPS;
+	f->probes += dci >= FAKE_QPS && dci < FAKE_ASKER;
+	f->asks += dci == FAKE_ASKER;
 	for (i = d->next; i != d->tail; i++)
 		if (d->q[i % 64].to != to->way)
 			fake_wrong(f, "behind another target's request");
@@ -346,7 +348,8 @@ static inline enum ibv_wc_status fake_do(struct fake *f, unsigned dci,
 
 	if (w->to->dead)
 		return IBV_WC_RETRY_EXC_ERR;
-	if (dci >= FAKE_DCIS && !fake_rc_there(f, dci - FAKE_DCIS, w->to))
+	if (dci >= FAKE_DCIS && dci < FAKE_ASKER &&
+	    !fake_rc_there(f, dci - FAKE_DCIS, w->to))
 		return IBV_WC_RETRY_EXC_ERR;
 	if (w->wr.opcode == IBV_WR_SEND && w->to->full)
 		return IBV_WC_RNR_RETRY_EXC_ERR;

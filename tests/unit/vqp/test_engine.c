@@ -70,9 +70,9 @@ static struct vqp *join(struct half *of, unsigned node, unsigned dci)
 
 	assert_non_null(p);
 	assert_int_equal(vqp_new(&of->e, &v), 0);
-	vqp_join(v, p);
 	v->far_port = 9;
 	v->by_port = true;
+	vqp_join(v, p);
 	v->dci = v->qp = dci;
 	return v;
 }
@@ -688,6 +688,204 @@ static bool case_ends_early(void)
 	vqp_engine_receive(&far->e, buf, sizeof(buf));
 	return good && vqp_pop(bound, &p) && !p.status && vqp_pop(bound, &p) &&
 	       p.status == -ECONNRESET && !vqp_pop(bound, &p);
+}
+
+/* --- a peer that dies without a word ------------------------------------- */
+
+static void life_rounds(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		later(VQP_QUIET_NS);
+		settle();
+	}
+}
+
+/* The vqp of a's that bound has heard of; its front knows it. */
+static struct vqp *known(struct vqp *bound)
+{
+	struct vqp_pop_out p;
+
+	if (!vqp_pop(bound, &p) || p.status)
+		return NULL;
+	p.from->ours = false;
+	return p.from;
+}
+
+static bool ends_with(struct vqp *bound, const struct vqp *from)
+{
+	struct vqp_pop_out p;
+
+	return vqp_pop(bound, &p) && p.status == -ECONNRESET && p.from == from;
+}
+
+/* It has sent by two vqps, and one message was not popped: the front hears of each
+ * end behind its messages, and has all room again. */
+static bool case_life(void)
+{
+	struct vqp *a = join(h, 1, 0), *b = join(h, 1, 1), *bound = ear(a, 1);
+	struct vqp *first = known(bound), *second;
+
+	recv_post(bound, 2);
+	if (!first || post(b, 1, IBV_WR_SEND, false))
+		return false;
+	settle();
+	nodes[0].dead = true;
+	life_rounds(3);
+	second = known(bound);
+	if (!second || !ends_with(bound, first) || !ends_with(bound, second) ||
+	    first->state != VQP_ERROR || far->f.asks != 2)
+		return false;
+	vqp_free(first);
+	vqp_free(second);
+	life_rounds(3);
+	return !far->e.n_children && list_empty(&far->e.parents) &&
+	       far->f.asks == 2;
+}
+
+/* A request to it fails first: all its vqps end at once. */
+static bool case_life_request(void)
+{
+	struct vqp *a = join(h, 1, 0), *b = join(h, 1, 1), *bound = ear(a, 1);
+	struct vqp *first = known(bound), *second;
+
+	recv_post(bound, 2);
+	if (!first || post(b, 1, IBV_WR_SEND, false))
+		return false;
+	settle();
+	second = known(bound);
+	nodes[0].dead = true;
+	if (!second || post(first, 1, IBV_WR_SEND, true))
+		return false;
+	settle();
+	return next_is(first, 1, IBV_WC_RETRY_EXC_ERR) &&
+	       ends_with(bound, first);
+}
+
+/* One is stopped, and the device waits for it; another is dead. */
+static bool case_life_stuck(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 1);
+	struct vqp *stopped = known(bound), *dead;
+	struct msg_head m = {.kind = MSG_KIND_DATA,
+			     .dst_port = 9,
+			     .src = nodes[2].id,
+			     .src_vqp = 1,
+			     .src_gen = 1};
+	uint8_t buf[MSG_HEADER];
+	struct vqp_pop_out p;
+
+	msg_head_encode(&m, buf);
+	vqp_engine_receive(&far->e, buf, sizeof(buf));
+	recv_post(bound, 2);
+	dead = known(bound);
+	if (!stopped || !dead)
+		return false;
+	nodes[0].slow = true;
+	nodes[2].dead = true;
+	life_rounds(10);
+	if (!ends_with(bound, dead) || vqp_pop(bound, &p))
+		return false;
+	nodes[0].slow = false;
+	life_rounds(3);
+	recv_post(bound, 1);
+	return !vqp_pop(bound, &p) && stopped->state == VQP_CONNECTED &&
+	       !post(a, 2, IBV_WR_SEND, false) && (settle(), true) &&
+	       known(bound) == stopped;
+}
+
+/* A cable is out for a moment, and later once more. */
+static bool case_life_once(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 1);
+	struct vqp *from = known(bound);
+	struct vqp_pop_out p;
+
+	for (unsigned i = 0; from && i < 3; i++) {
+		nodes[0].dead = true;
+		life_rounds(1);
+		nodes[0].dead = false;
+		life_rounds(2);
+	}
+	recv_post(bound, 1);
+	return from && !vqp_pop(bound, &p) && from->state == VQP_CONNECTED &&
+	       far->f.asks >= 6;
+}
+
+/* Nobody asks one that sends, or answers; else once a second, and not before. */
+static bool case_life_busy(void)
+{
+	struct vqp *a = join(h, 1, 0), *bound = ear(a, 1);
+	struct vqp *from = known(bound);
+	bool good = from != NULL;
+
+	for (unsigned i = 0; good && i < 20; i++) {
+		recv_post(bound, 1);
+		later(VQP_QUIET_NS / 2);
+		good = !post(a, 2, IBV_WR_SEND, false);
+		settle();
+		good = good && known(bound) == from;
+	}
+	good = good && !far->f.asks;
+	for (unsigned i = 0; good && i < 20; i++) {
+		later(VQP_QUIET_NS / 2);
+		good = !post(from, 3, IBV_WR_RDMA_READ, false);
+		settle();
+	}
+	good = good && !far->f.asks;
+	for (unsigned i = 0; i < 100; i++) {
+		later(VQP_QUIET_NS / 10);
+		settle();
+	}
+	return good && far->f.asks >= 8 && far->f.asks <= 10;
+}
+
+/* One that DC does not reach sends by an RC queue pair, which stays: the end there
+ * asks, or the device says that it is dead. */
+static bool life_rc(bool says)
+{
+	struct vqp *a, *bound, *from;
+	struct vqp_pop_out p;
+	uint64_t end;
+
+	nodes[1].id.dctn = h->e.conf.self.dctn = 0;
+	a = join(h, 1, VQP_NO_QP);
+	bound = ear(a, 0);
+	recv_post(bound, 2);
+	if (post(a, 1, IBV_WR_SEND, false))
+		return false;
+	for (unsigned i = 0; i < 4000 && !far->e.n_children; i++) {
+		fake_any(&h->f);
+		vqp_engine_round(&h->e, ++now_ns);
+		if (!far->e.n_children)
+			fake_any(&far->f);
+	}
+	nodes[0].stopped = true; /* it makes no calls */
+	from = known(bound);
+	if (!from || from->peer->dc || !h->e.rcs_open)
+		return false;
+	life_rounds(VQP_RC_TRIES + 2);
+	if (vqp_pop(bound, &p) || from->state != VQP_CONNECTED)
+		return false;
+	nodes[0].dead = true;
+	far->f.all_dead = says;
+	end = now_ns + (says ? VQP_QUIET_NS : 2 * VQP_LOST_RC_NS);
+	while (now_ns < end) {
+		now_ns += VQP_LOOK_NS;
+		while (fake_any(&far->f))
+			;
+		vqp_engine_round(&far->e, now_ns);
+	}
+	return ends_with(bound, from) && !far->f.asks;
+}
+
+static bool case_life_rc(void)
+{
+	return life_rc(false);
+}
+
+static bool case_life_rc_says(void)
+{
+	return life_rc(true);
 }
 
 /* Nobody is told of the end of a vqp that it has freed, and nothing stays of
@@ -2025,8 +2223,10 @@ static bool end_of_unmet(bool keeps_late)
 	good = good && !post(v, 1, IBV_WR_SEND, true);
 	all_but_late();
 	from = far->f.late[0].from;
-	later(VQP_RC_IDLE_NS);
+	h->e.rc[0].back = true; /* another node waits for it */
+	later(VQP_RC_SAMPLE_NS);
 	vqp_engine_round(&h->e, now_ns);
+	v->peer->rc_again_ns = 0;
 	good = good && far->f.late[0].there && h->f.n_told == 1;
 	end = h->f.told[0];
 	h->f.n_told = 0;
@@ -2057,8 +2257,10 @@ static bool case_no_end(void)
 	v = join(h, 1, VQP_NO_QP);
 	good = !post(v, 1, IBV_WR_SEND, true);
 	settle();
-	later(VQP_RC_IDLE_NS);
+	h->e.rc[0].back = true; /* another node waits for it */
+	later(VQP_RC_SAMPLE_NS);
 	vqp_engine_round(&h->e, now_ns);
+	v->peer->rc_again_ns = 0;
 	good = good && !post(v, 2, IBV_WR_SEND, true);
 	for (unsigned i = 0; i <= VQP_RC_TRIES; i++) {
 		all_but_late();
@@ -2244,6 +2446,20 @@ static const struct {
 	{"a vqp ends: behind its messages", case_ends_early,
 	 VQP_PLANT_END_EARLY},
 	{"a vqp ends that is freed", case_ends_freed, VQP_PLANT_END_FREED},
+	{"a peer dies: it is asked", case_life, VQP_PLANT_LIFE},
+	{"a peer dies: its vqps end", case_life, VQP_PLANT_END_DIED},
+	{"a peer dies: a request fails", case_life_request, VQP_PLANT_END_DIED},
+	{"a peer is stopped", case_life_stuck, VQP_PLANT_LIFE_STUCK},
+	{"a peer does not answer once", case_life_once, VQP_PLANT_LIFE_ONCE},
+	{"a peer does not answer now and then", case_life_once,
+	 VQP_PLANT_LIFE_OLD},
+	{"a peer that is heard of", case_life_busy, VQP_PLANT_LIFE_BUSY},
+	{"a peer dies that sent by RC", case_life_rc, VQP_PLANT_LIFE_RC},
+	{"a peer dies that sent by RC long ago", case_life_rc,
+	 VQP_PLANT_RC_KEPT},
+	{"a peer makes no calls that sent by RC", case_life_rc,
+	 VQP_PLANT_RC_WANT},
+	{"the device says so", case_life_rc_says, VQP_PLANT_RC_KEPT},
 	{"a vqp ends: with answers under way", case_close_answered,
 	 VQP_PLANT_ANSWER},
 	{"a message for nobody", case_lost, VQP_PLANT_LOST},

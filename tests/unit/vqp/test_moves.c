@@ -325,6 +325,16 @@ static void settle(void)
 	}
 }
 
+/* whether peers live, under way */
+static unsigned questions(const struct vqp_engine *e)
+{
+	unsigned n = e->asked != NULL;
+
+	for (unsigned i = 0; i < FAKE_RCS; i++)
+		n += e->rc_in[i].probe != 0;
+	return n;
+}
+
 static void end_check(void)
 {
 	for (unsigned i = 0; i < MOVERS; i++) {
@@ -346,7 +356,7 @@ static void end_check(void)
 
 		if (nodes[i].dead)
 			continue;
-		if (e->cq_used)
+		if (e->cq_used != questions(e))
 			note("the books of the CQ", i);
 		if (e->counts.garbage)
 			note("garbage", i);

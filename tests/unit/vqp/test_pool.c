@@ -751,6 +751,62 @@ static void test_long_sender_dies(void **state)
 	ear_close();
 }
 
+static void hello_main(void)
+{
+	struct skein_vqp *v;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	client_open();
+	v = mouth_connect(LONG_ADDR);
+	assert_int_equal(post(v, 0, IBV_WR_SEND, 0, skein_vqp_lkey(mem)), 0);
+	assert_int_equal(next(v, NULL), IBV_WC_SUCCESS);
+	for (;;)
+		pause(); /* it calls nothing */
+}
+
+/* Until the pool has asked n times more whether a peer lives. No message comes. */
+static void asks_wait(uint32_t n)
+{
+	struct vqp_engine *e = &pool_of(far)->e;
+	uint32_t from = e->ask;
+	struct patience p = {0};
+	struct skein_vqp_msg m;
+
+	while (e->ask - from < n &&
+	       !patience_ends(&p, e->ask, now_ms() * 1000000, 60))
+		assert_int_equal(skein_vqp_pop(ear, 1, &m), 0);
+	patience_met(e->ask - from >= n, 60, "a question");
+}
+
+/* A sender that was never answered is stopped: its vqp stays. It is killed: the
+ * receiver hears so. */
+static void test_sender_dies(void **state)
+{
+	struct skein_vqp_msg m, end;
+	pid_t pid = fork();
+
+	if (!pid)
+		hello_main();
+	pool = NULL; /* this process has none */
+	ear_open();
+	ear_recv(1);
+	ear_recv(2);
+	m = ear_pop();
+	assert_int_equal(m.status, 0);
+	if (pool_of(far)->n_dcis)
+		asks_wait(2);
+	kill(pid, SIGSTOP);
+	if (pool_of(far)->n_dcis)
+		asks_wait(3);
+	reap(&pid);
+	end = ear_pop();
+	assert_int_equal(end.status, -ECONNRESET);
+	assert_ptr_equal(end.from, m.from);
+	skein_vqp_free(m.from);
+	assert_int_equal(pool_of(far)->e.n_children, 0);
+	ear_close();
+}
+
 /* Lines of the log that say why a connect has failed. */
 static unsigned said_nobody, said_no_meta;
 
@@ -844,8 +900,11 @@ static void test_retries_end(void **state)
 	ctx = NULL;
 }
 
+static bool was_off;
+
 static int setup_link(void **state)
 {
+	was_off = getenv("SKEIN_SOFT_DC");
 	setenv("SKEIN_LINK", "udp", 1);
 	setenv("SKEIN_SOFT_DC", "off", 1);
 	return setup(state);
@@ -854,7 +913,8 @@ static int setup_link(void **state)
 static int teardown_link(void **state)
 {
 	unsetenv("SKEIN_LINK");
-	unsetenv("SKEIN_SOFT_DC");
+	if (!was_off)
+		unsetenv("SKEIN_SOFT_DC");
 	return teardown(state);
 }
 
@@ -1083,6 +1143,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_long_receiver_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_long_sender_dies, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_sender_dies, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_meta_dies, setup,
 						teardown),
