@@ -230,7 +230,9 @@ SKEIN_API int skein_vqp_pop(struct skein_vqp *vqp, unsigned n,
  * frees its vqp or has too short a receive, it completes with REM_OP_ERR. So
  * does a message that waits because 16 others were not taken, or is posted later,
  * if the receiver's vqp has failed or is not there: a message that comes to
- * nobody is complete, and this vqp is in error soon after.
+ * nobody is complete, and this vqp is in error soon after. The first completion
+ * behind an error that no request had, be it of a receive, says why: here
+ * REM_OP_ERR. The rest is flushed.
  *
  * A process that makes no calls takes 256 messages of all its senders. What else
  * is for it waits; after 5 s in which it takes none the vqps to it end with

@@ -335,6 +335,14 @@ static void lookup_part(struct vqp_slot *s, bool ok)
 		       META_RECORD);
 }
 
+enum ibv_wc_status vqp_error_next(struct vqp *v)
+{
+	bool is_behind = v->has_why || PLANTED(v->e, WHY);
+
+	v->has_why = true;
+	return is_behind ? IBV_WC_WR_FLUSH_ERR : v->why;
+}
+
 void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 {
 	bool first = true;
@@ -345,6 +353,7 @@ void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 		list_add_head(&v->queue, &v->lent->link);
 	v->state = VQP_ERROR;
 	v->why = status;
+	v->has_why = false;
 	v->e->events++;
 	vqp_ready_note(v); /* its receives are flushed */
 	v->comp_tail = v->comp_ready;
@@ -358,6 +367,7 @@ void vqp_fail(struct vqp *v, enum ibv_wc_status status)
 		if (is_users(s)) {
 			vqp_comp_error(v, &s->wr, status);
 			status = IBV_WC_WR_FLUSH_ERR;
+			v->has_why = true;
 		} else if (s->kind == SLOT_LOOKUP) {
 			lookup_part(s, false);
 		} else if (s->kind == SLOT_CREDIT) {

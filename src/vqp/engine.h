@@ -175,6 +175,8 @@ enum vqp_plant {
 	VQP_PLANT_END_CREDIT,  /* or waits for credit that is dropped */
 	VQP_PLANT_END_READ,    /* nor for one of them that is READ */
 	VQP_PLANT_END_FREED,   /* a front is told of a vqp that it has freed */
+	VQP_PLANT_WHY,	       /* no completion says why a vqp has failed */
+	VQP_PLANT_SHARE_SAID,  /* nor does the log that vqps are refused */
 	VQP_PLANT_LIFE,	       /* nobody asks whether a sender lives */
 	VQP_PLANT_LIFE_BUSY,   /* or each second one that is heard of */
 	VQP_PLANT_LIFE_ONCE,   /* one answer that does not come is enough */
@@ -440,6 +442,7 @@ struct vqp {
 	/* Requests name the device's own keys, which are not looked at. */
 	bool raw;
 	enum ibv_wc_status why; /* in VQP_ERROR: of the first that failed */
+	bool has_why;		/* a completion has had it */
 	struct vqp_peer *peer;
 	/* its DCI, where DC reaches the peer; the queue pair of what is
 	 * posted, VQP_NO_QP: it has none yet */
@@ -835,6 +838,8 @@ void vqp_join(struct vqp *v, struct vqp_peer *p);
 /* The first request left ends with this status, all after it are flushed. None
  * is on a device. */
 void vqp_fail(struct vqp *v, enum ibv_wc_status status);
+/* v is in error: the status of its next completion. */
+enum ibv_wc_status vqp_error_next(struct vqp *v);
 struct vqp_slot *vqp_slot_get(struct vqp *v);
 /* Are n more slots left for this share, behind those that the engine keeps for
  * credit and look-ups? */

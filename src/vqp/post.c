@@ -109,7 +109,7 @@ static int post_one(struct vqp *v, const struct ibv_send_wr *wr)
 	if (!room_wait(v, 1))
 		return -ENOMEM;
 	if (v->state == VQP_ERROR) {
-		vqp_comp_error(v, wr, IBV_WC_WR_FLUSH_ERR);
+		vqp_comp_error(v, wr, vqp_error_next(v));
 		return 0;
 	}
 	if (PLANTED(v->e, A) && !vqp_wr_valid(wr)) {

@@ -217,6 +217,20 @@ static struct vqp *child_find(struct vqp_engine *e, struct vqp *bound,
 	return NULL;
 }
 
+static bool has_share(struct vqp_engine *e, const struct vqp_peer *p)
+{
+	if (room_allows(p->children, 1, VQP_CHILDREN - e->n_children,
+			VQP_CHILDREN,
+			PLANTED(e, SHARE_LEAST) ? 0 : VQP_CHILDREN_LEAST) ||
+	    PLANTED(e, CHILDREN))
+		return true;
+	if (!PLANTED(e, SHARE_SAID))
+		vqp_say(e, 512,
+			"vqp: a node has as many vqps here as its share is: "
+			"what its others send is refused until some are freed");
+	return false;
+}
+
 /* Makes a vqp for a sender. All that is known of the sender is in its
  * message. */
 static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
@@ -227,11 +241,7 @@ static struct vqp *child_new(struct vqp_engine *e, struct vqp *bound,
 
 	if (!p)
 		return NULL;
-	if ((!room_allows(p->children, 1, VQP_CHILDREN - e->n_children,
-			  VQP_CHILDREN,
-			  PLANTED(e, SHARE_LEAST) ? 0 : VQP_CHILDREN_LEAST) &&
-	     !PLANTED(e, CHILDREN)) ||
-	    vqp_new(e, &v)) {
+	if (!has_share(e, p) || vqp_new(e, &v)) {
 		vqp_peer_put(e, p);
 		return NULL;
 	}
@@ -899,10 +909,11 @@ int vqp_recv_poll(struct vqp *v, int n, struct ibv_wc *wc)
 		message_wc(v, m, r, status, &wc[got++]);
 	while (got < n && v->state == VQP_ERROR && (m = message_left(v))) {
 		list_del(&m->link);
+		v->has_why |= m->fetch->status != IBV_WC_SUCCESS;
 		message_wc(v, m, &m->fetch->into, m->fetch->status, &wc[got++]);
 	}
 	while (got < n && v->state == VQP_ERROR && v->recv_head != v->recv_tail)
-		recv_wc(v, vqp_recv_at(v, v->recv_head++), IBV_WC_WR_FLUSH_ERR,
+		recv_wc(v, vqp_recv_at(v, v->recv_head++), vqp_error_next(v),
 			&wc[got++]);
 	return got;
 }

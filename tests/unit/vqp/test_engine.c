@@ -944,7 +944,25 @@ static bool case_lost(void)
 	b->far_port = 10;
 	good = good && !post(b, 1, IBV_WR_SEND, true);
 	settle();
-	return good && next_is(b, 1, IBV_WC_SUCCESS) && b->state == VQP_ERROR;
+	good = good && next_is(b, 1, IBV_WC_SUCCESS) && b->state == VQP_ERROR;
+	/* the first completion behind that says why */
+	recv_post(b, 2);
+	return good && next_is(b, 0, IBV_WC_REM_OP_ERR) &&
+	       next_is(b, 0, IBV_WC_WR_FLUSH_ERR) &&
+	       !post(b, 2, IBV_WR_SEND, true) &&
+	       next_is(b, 2, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* The same of a request that is the first. */
+static bool case_lost_request(void)
+{
+	struct vqp *b = join(h, 1, 1);
+	bool good = !post(b, 1, IBV_WR_SEND, false);
+
+	settle();
+	return good && b->state == VQP_ERROR &&
+	       !post(b, 2, IBV_WR_SEND, false) &&
+	       next_is(b, 2, IBV_WC_REM_OP_ERR);
 }
 
 /* A vqp is closed with more messages than may be under way, and the receiver
@@ -1568,7 +1586,7 @@ static bool case_children(void)
 		if (n <= VQP_CHILDREN_LEAST)
 			return false;
 	}
-	return far->e.counts.refusals;
+	return far->e.counts.refusals && far->e.said & 512;
 }
 
 /* A node's host starts again, and its clock with it: whatever the number, the
@@ -2463,6 +2481,11 @@ static const struct {
 	{"a vqp ends: with answers under way", case_close_answered,
 	 VQP_PLANT_ANSWER},
 	{"a message for nobody", case_lost, VQP_PLANT_LOST},
+	{"a message for nobody: a receive says why", case_lost, VQP_PLANT_WHY},
+	{"a message for nobody: a request does", case_lost_request,
+	 VQP_PLANT_WHY},
+	{"vqps of messages: the log says so", case_children,
+	 VQP_PLANT_SHARE_SAID},
 	{"a message for a vqp before", case_anew_behind, VQP_PLANT_LOST_LATE},
 	{"g: one target at a time", case_g, VQP_PLANT_G},
 	{"g: others see no error", case_g2, VQP_PLANT_G2},
