@@ -21,7 +21,7 @@ pids=
 count=$1
 shift
 while [ $count -gt 1 ]; do
-    unshare -n sleep 1800 & pids="$pids $!"
+    unshare -n setpriv --pdeathsig KILL sleep infinity & pids="$pids $!"
     count=$((count - 1))
 done
 {INSIDE}=$pids "$@"
