@@ -539,9 +539,9 @@ bool client_ends_known(struct node *n)
 		if (!r)
 			continue;
 		if (!node_lives(n->run, r->from, r->from_life)) {
-			/* Without DC, or with it one way only, it may be never
-			 * told: skein/vqp.h. */
-			if (v->peer->dc)
+			/* Without DC, or with it one way only, nobody may know:
+			 * skein/vqp.h. And without memory it is lost. */
+			if (v->peer->dc && !v->far_ends)
 				return false;
 		} else if (r->ended && books_sound(&n->run->books, r)) {
 			return false;
