@@ -587,10 +587,12 @@ static bool rnr_waits(struct vqp_engine *e, struct vqp_qp *d,
 	if (status != IBV_WC_RNR_RETRY_EXC_ERR || !p || is_rc(e, d) ||
 	    PLANTED(e, RNR))
 		return false;
-	/* The last time was another: nothing was sent since. */
+	/* The last time was another: nothing was sent since. The pause may still
+	 * go on, which another queue pair has begun. */
 	if (!p->rnr_ns ||
-	    (e->now_ns - p->rnr_until_ns > 10 * VQP_RNR_PAUSE_NS &&
-	     !PLANTED(e, RNR_OLD)))
+	    (e->now_ns > p->rnr_until_ns + 10 * VQP_RNR_PAUSE_NS &&
+	     !PLANTED(e, RNR_OLD)) ||
+	    (e->now_ns < p->rnr_until_ns && PLANTED(e, RNR_OTHER)))
 		p->rnr_ns = e->now_ns;
 	if (e->now_ns - p->rnr_ns >= VQP_RNR_NS && !PLANTED(e, RNR_EVER))
 		return false;

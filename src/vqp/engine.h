@@ -163,6 +163,7 @@ enum vqp_plant {
 	VQP_PLANT_RNR,	       /* a peer that does not receive is dead */
 	VQP_PLANT_RNR_PAUSE,   /* it is sent more all the time */
 	VQP_PLANT_RNR_OLD,     /* that it did not once counts for ever */
+	VQP_PLANT_RNR_OTHER,   /* a time begins anew while another DCI waits */
 	VQP_PLANT_RNR_EVER,    /* without an end */
 	VQP_PLANT_REAP,	       /* a peer is judged before all is polled */
 	VQP_PLANT_RC_SIGNAL,   /* or by a SEND that may be complete */

@@ -1275,6 +1275,25 @@ static bool case_full_ever(void)
 	return good && next_is(w, 4, IBV_WC_SUCCESS);
 }
 
+/* Nor by any of its two DCIs, which fail at the same time. */
+static bool case_full_both(void)
+{
+	struct vqp *v = join(h, 1, 0), *w = join(h, 1, 1);
+	bool good;
+
+	ear(v, 0);
+	nodes[1].full = true;
+	good = !post(v, 1, IBV_WR_SEND, true) && !post(w, 2, IBV_WR_SEND, true);
+	settle();
+	for (unsigned i = 0; good && i < VQP_RNR_NS / VQP_RNR_PAUSE_NS; i++) {
+		good = nothing(v) && nothing(w);
+		later(VQP_RNR_PAUSE_NS);
+		settle();
+	}
+	return good && next_is(v, 1, IBV_WC_RNR_RETRY_EXC_ERR) &&
+	       next_is(w, 2, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
 /* It did not receive once, and nothing was sent to it since: the next time, an
  * hour later, it has as long as at first. */
 static bool case_full_old(void)
@@ -2493,6 +2512,7 @@ static const struct {
 	{"g: is left alone", case_full, VQP_PLANT_RNR_PAUSE},
 	{"g: not for ever", case_full_ever, VQP_PLANT_RNR_EVER},
 	{"g: from then on", case_full_old, VQP_PLANT_RNR_OLD},
+	{"g: by two DCIs", case_full_both, VQP_PLANT_RNR_OTHER},
 	{"g: nor by RC", case_full_rc, VQP_PLANT_RNR_EVER},
 	{"g: not what was not polled", case_rc_late, VQP_PLANT_REAP},
 	{"g: not what is behind a message", case_rc_long, VQP_PLANT_RC_SIGNAL},
