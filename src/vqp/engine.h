@@ -139,6 +139,7 @@ enum vqp_plant {
 	VQP_PLANT_RC_MUTE,     /* nor one that nobody answers */
 	VQP_PLANT_RC_MUTE_END, /* or only once the peer has ended it */
 	VQP_PLANT_RC_ANEW,     /* such a peer waits as if it had not yet */
+	VQP_PLANT_RC_ONCE,     /* or not again, if no other waits */
 	VQP_PLANT_RC_PROBE,    /* nobody asks whether the asking end lives */
 	VQP_PLANT_RC_PROBED,   /* the answer to that is not looked at */
 	VQP_PLANT_RC_SOON,     /* it is asked before it can answer */

@@ -369,9 +369,10 @@ static void begin_next(struct vqp_engine *e)
 	}
 }
 
-/* Others wait for the number, and the peer is silent: it may be dead. It waits
- * again, behind them, and its VQP_RC_WAIT_NS go on. Nothing was posted, so the
- * number is free at once; the READY of a peer that lives is answered by END. */
+/* The peer is silent: it may be dead, or its process does not run. It waits again,
+ * behind those that wait for the number, and its VQP_RC_WAIT_NS go on. Nothing was
+ * posted, so the number is free at once; the READY of a peer that lives is answered
+ * by END. */
 static void asked_enough(struct vqp_engine *e, struct vqp_rc *r)
 {
 	struct vqp_peer *p = r->peer;
@@ -389,12 +390,13 @@ static void asked_again(struct vqp_engine *e, struct vqp_rc *r)
 {
 	struct vqp_peer *p = r->peer;
 
-	if (r->back && r->tries >= VQP_RC_TURN_TRIES) {
-		asked_enough(e, r);
+	if (r->tries < (r->back ? VQP_RC_TURN_TRIES : VQP_RC_TRIES)) {
+		tell_own(e, r, RC_ASK);
 		return;
 	}
-	if (r->tries < VQP_RC_TRIES) {
-		tell_own(e, r, RC_ASK);
+	if (r->back || (!p->dc && e->now_ns - p->wanted_ns < VQP_RC_WAIT_NS &&
+			!PLANTED(e, RC_ONCE))) {
+		asked_enough(e, r);
 		return;
 	}
 	if (!p->dc)

@@ -604,7 +604,7 @@ static struct vqp *vqp_to(unsigned node)
 
 /* Node 0 has two queue pairs, and waits for four dead nodes before it waits for
  * one that lives: that one goes on within a second, and the dead ones count as
- * dead in time. A dead one for which it waits alone does so sooner. */
+ * dead in time. One for which it waits alone has as long. */
 static bool mute(enum vqp_plant plant)
 {
 	static const unsigned dead[] = {1, 2, 4, 5};
@@ -636,6 +636,8 @@ static bool mute(enum vqp_plant plant)
 		good = good && v[i]->state == VQP_ERROR;
 	good = good && half[0]->f.rcs_made <= 2 * 8000 / 100; /* turns */
 	v[0] = vqp_to(1);
+	run_for(VQP_RC_WAIT_NS - 1000000, 0, NULL);
+	good = good && v[0]->state == VQP_CONNECTED;
 	run_for((VQP_RC_TRIES + 5) * VQP_RC_TELL_NS, 0, NULL);
 	good = good && v[0]->state == VQP_ERROR;
 	bed_close();
@@ -648,6 +650,7 @@ static void test_mute(void **state)
 	assert_false(mute(VQP_PLANT_RC_MUTE));
 	assert_false(mute(VQP_PLANT_RC_MUTE_END));
 	assert_false(mute(VQP_PLANT_RC_ANEW));
+	assert_false(mute(VQP_PLANT_RC_ONCE));
 }
 
 /* --- the asking end dies, or stops ---------------------------------------- */
