@@ -394,16 +394,17 @@ static void asked_again(struct vqp_engine *e, struct vqp_rc *r)
 		tell_own(e, r, RC_ASK);
 		return;
 	}
+	/* said at once: a caller may wait for less than VQP_RC_WAIT_NS */
+	if (!p->dc && !r->back)
+		vqp_say(e, 256,
+			"vqp: a node that DC does not reach does not answer: "
+			"its process makes no calls, or (soft) is on another "
+			"host and was started without SKEIN_LINK=auto");
 	if (r->back || (!p->dc && e->now_ns - p->wanted_ns < VQP_RC_WAIT_NS &&
 			!PLANTED(e, RC_ONCE))) {
 		asked_enough(e, r);
 		return;
 	}
-	if (!p->dc)
-		vqp_say(e, 256,
-			"vqp: a node that DC does not reach does not answer: "
-			"its process makes no calls, or (soft) is on another "
-			"host and was started without SKEIN_LINK=auto");
 	p->rc_again_ns = e->now_ns + VQP_RC_PAUSE_NS;
 	p->refs++;
 	end(e, r);

@@ -653,6 +653,36 @@ static void test_mute(void **state)
 	assert_false(mute(VQP_PLANT_RC_ONCE));
 }
 
+/* The log says why it takes long before the caller's own patience may end. */
+static void test_mute_said(void **state)
+{
+	struct vqp *v;
+
+	bed_open(2, VQP_PLANT_NONE);
+	for (unsigned i = 0; i < NODES; i++)
+		without_dc(i);
+	nodes[1].dead = true;
+	v = vqp_to(1);
+	run_for((VQP_RC_TRIES + 5) * VQP_RC_TELL_NS, 0, NULL);
+	assert_int_equal(v->state, VQP_CONNECTED);
+	assert_int_equal(half[0]->e.said, 256);
+	bed_close();
+}
+
+/* One that DC reaches is asked for a second, then left alone for one. */
+static void test_mute_dc(void **state)
+{
+	struct vqp *v;
+
+	bed_open(2, VQP_PLANT_NONE);
+	nodes[1].e = NULL; /* datagrams to it vanish */
+	v = vqp_to(1);
+	assert_true(run_for(5000000000, 0, v));
+	assert_int_equal(v->state, VQP_CONNECTED);
+	assert_in_range(half[0]->f.rcs_made, 2, 3);
+	bed_close();
+}
+
 /* --- the asking end dies, or stops ---------------------------------------- */
 
 static struct vqp *to_node_3(enum vqp_plant plant)
@@ -736,8 +766,12 @@ static void test_probes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random), cmocka_unit_test(test_plants),
-		cmocka_unit_test(test_turns),  cmocka_unit_test(test_mute),
+		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_plants),
+		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_mute),
+		cmocka_unit_test(test_mute_said),
+		cmocka_unit_test(test_mute_dc),
 		cmocka_unit_test(test_probes),
 	};
 
