@@ -368,6 +368,38 @@ static void test_region_ends(void **state)
 	client_close();
 }
 
+/* A node without DC that stands still while it is met is waited for, also when it
+ * has answered none of the questions for one queue pair. */
+static void test_node_late(void **state)
+{
+	struct patience p = {0};
+	struct vqp_engine *e;
+	struct skein_vqp *v;
+	struct ibv_wc wc;
+	int st;
+
+	client_open();
+	if (ctx->dev->caps.dc) {
+		client_close();
+		skip();
+	}
+	e = &pool_of(pool)->e;
+	kill(node_pid[0], SIGSTOP);
+	assert_int_equal(waitpid(node_pid[0], &st, WUNTRACED), node_pid[0]);
+	v = connect_to(0);
+	assert_int_equal(post(v, 0, IBV_WR_RDMA_WRITE, node[0].rkey,
+			      skein_vqp_lkey(mem)),
+			 0);
+	while (e->rc[0].gen < 2 &&
+	       !patience_ends(&p, e->rc[0].tries, now_ms() * 1000000, 30))
+		assert_int_equal(skein_vqp_poll(v, 1, &wc), 0);
+	patience_met(e->rc[0].gen >= 2, 30, "questions for a second one");
+	kill(node_pid[0], SIGCONT);
+	assert_int_equal(next(v, NULL), IBV_WC_SUCCESS);
+	echo(v, "late");
+	client_close();
+}
+
 static void test_node_dies(void **state)
 {
 	struct skein_vqp *v, *w;
@@ -1125,6 +1157,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_node_stops, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_region_ends, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_node_late, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_node_dies, setup,
 						teardown),
